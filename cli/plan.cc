@@ -13,6 +13,7 @@
 #include "cli/all_cores.h"
 #include "cli/plan_input.h"
 #include "cli/plan_placed.h"
+#include "cli/stated_cluster.h"
 #include "cli/verbs.h"
 #include "cli/with_flags.h"
 
@@ -32,6 +33,7 @@ constexpr const char* kPlanExamples =
   canzona plan --model qwen3-8b --mesh dp=16 --zero auto --memory-cap 40GB -o plan.json
   canzona plan --model qwen3-32b --layout fsdp2 --mesh dp=64,tp=8 --html plan.html
   canzona plan --model qwen3-8b --layout hsdp:8 --mesh dp=32 --rule soap --dtype bf16
+  canzona plan --model qwen3-8b --mesh dp=64 --zero auto --gpu h100-80
   canzona plan --placed storage.json -o plan.json --html plan.html
 
 With --teams, ranks of a home may share a matrix: its long side is cut into strips, divided evenly
@@ -62,7 +64,7 @@ constexpr const char* kBaseline = "start_offset";
 
 std::string help_footer() {
   return kPlanExamples + std::string("\n") + strategies_help() + "\n" +
-         rules_help();
+         rules_help() + "\n" + gpus_help();
 }
 
 // Shows the plan, preceded by the baseline if that can plan this input at all.
@@ -304,8 +306,8 @@ Verb add_compare(CLI::App& root) {
       root, Planning::kAll,
       {.name = "compare",
        .description = "plan with every strategy and show them side by side",
-       .footer =
-           cat(kCompareExamples, "\n", strategies_help(), "\n", rules_help())},
+       .footer = cat(kCompareExamples, "\n", strategies_help(), "\n",
+                     rules_help(), "\n", gpus_help())},
       run_compare);
 }
 

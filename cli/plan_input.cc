@@ -11,6 +11,7 @@
 #include "canzona/plan/json/plan_json.h"
 #include "canzona/plan/validate/validate.h"
 #include "canzona/shapes/architecture.h"
+#include "cli/stated_cluster.h"
 
 namespace canzona::cli {
 namespace {
@@ -124,13 +125,12 @@ void read_batch(const PlanArguments& a, const Mesh& mesh, Workload& work) {
 
 Workload read_workload(const PlanArguments& a, const Model& model,
                        const Mesh& mesh) {
-  constexpr double kTera = 1e12;
   Workload work;
   read_batch(a, mesh, work);
   ComputeLoad& load = work.compute;
   load.length = a.length.value_or(std::min(load.tokens, kUsualTokens));
   load.width = attention_width(model);
-  load.flops_per_second = a.tflops ? kTera * *a.tflops : kNominalFlopsPerSecond;
+  state_rates(a, work);
   load.experts_per_token =
       knows_experts_per_token(model)
           ? model.experts_per_token
@@ -365,6 +365,9 @@ PlanInput read_plan_input(const PlanArguments& arguments) {
   input.mesh = requested_mesh(arguments);
   input.rule = read_rule(arguments, input.note);
   read_planner_options(arguments, input.options);
+  state_cluster(arguments, input.mesh.world(), cat("--mesh ", arguments.mesh),
+                input.options);
+  input.flops_per_second = stated_rule_rate(arguments);
   check_options(input.options);
   if (!arguments.cost.empty())
     input.cost_table = read_cost_table(arguments.cost);

@@ -94,9 +94,16 @@ struct PlanInput {
   std::optional<MemoryTerms> terms = {};
   // What is predicted for the plan beside its step; nothing if empty.
   std::optional<Workload> work = {};
+  // What rules reach without a table.
+  double flops_per_second = kNominalFlopsPerSecond;
 
   PlanRequest request() const {
-    return {model, mesh, *rule, options, cost_table ? &*cost_table : nullptr};
+    return {.model = model,
+            .mesh = mesh,
+            .rule = *rule,
+            .options = options,
+            .cost_table = cost_table ? &*cost_table : nullptr,
+            .flops_per_second = flops_per_second};
   }
 };
 
