@@ -58,7 +58,7 @@ class Pieces {
 EachOf on_all_cores(const std::string& what, const Output& out) {
   return [what, &out](size_t count, const std::function<void(size_t)>& work) {
     const auto tell = [&](size_t done) {
-      out.progress(cat(what, ": ", done, " of ", count));
+      if (!what.empty()) out.progress(cat(what, ": ", done, " of ", count));
     };
     Pieces pieces(count, work, tell);
     {
@@ -68,7 +68,7 @@ EachOf on_all_cores(const std::string& what, const Output& out) {
         others.emplace_back([&] { pieces.serve(); });
       pieces.serve();
     }
-    out.progress("");
+    if (!what.empty()) out.progress("");
     pieces.rethrow();
   };
 }

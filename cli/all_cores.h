@@ -13,8 +13,9 @@
 
 namespace canzona::cli {
 
-// `out` must outlive the result. The first exception of a piece is thrown when
-// all threads have ended; no further pieces are begun then.
+// `out` must outlive the result. Nothing is shown if `what` is empty. The first
+// exception of a piece is thrown when all threads have ended; no further pieces
+// are begun then.
 EachOf on_all_cores(const std::string& what, const Output& out);
 
 }  // namespace canzona::cli

@@ -225,6 +225,15 @@ TrainConfig read_config(const ConfigArguments& arguments,
   return config;
 }
 
+std::string why_untrained(const std::string& model) {
+  try {
+    model_settings(model);
+    return "";
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+}
+
 std::string asked_run_folder(const ConfigArguments& arguments) {
   const Settings given = asked_settings(arguments, true).all;
   const Setting* run = last_setting(given, "run");

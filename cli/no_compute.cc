@@ -21,6 +21,9 @@ Verb absent(CLI::App& root, const char* name, const char* description) {
 
 void begin_compute(char**) {}
 int end_compute(int status) { return status; }
+std::string why_untrained(const std::string&) {
+  return "this program was built to plan only";
+}
 
 Verb add_config(CLI::App& root) {
   return absent(root, "config",

@@ -132,6 +132,20 @@ void declare_one(CLI::App& app, const OptionRow& row) {
   if (!row.words.empty()) option->type_name(kOfferMark + join(row.words, " "));
 }
 
+// Tokens may be counted in K, M or G: "4M" is 4 x 1024 x 1024. Returns other
+// text as it is.
+std::string expanded_tokens(const std::string& text) {
+  constexpr std::string_view kUnits = "KMG";
+  constexpr size_t kMostDigits =
+      6;  // beyond which no number of tokens is meant
+  const size_t unit = text.empty() ? kUnits.npos : kUnits.find(text.back());
+  const std::string digits = text.substr(0, text.empty() ? 0 : text.size() - 1);
+  if (unit == kUnits.npos || digits.empty() || digits.size() > kMostDigits ||
+      digits.find_first_not_of("0123456789") != digits.npos)
+    return text;
+  return cat(std::stoll(digits) << (10 * (unit + 1)));
+}
+
 struct Settle {
   const OptionRow& row;
 
@@ -151,7 +165,9 @@ struct Settle {
   }
   void operator()(std::optional<int64_t>* number) const {
     if (!row.text || row.text->empty()) return;
-    *number = parse_integer(*row.text, whole_bound(row.range->first),
+    const std::string text =
+        row.label == "TOKENS" ? expanded_tokens(*row.text) : *row.text;
+    *number = parse_integer(text, whole_bound(row.range->first),
                             whole_bound(row.range->second), row.name);
   }
   void operator()(std::optional<double>* number) const {

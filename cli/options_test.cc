@@ -17,6 +17,7 @@ struct Flags {
   std::optional<double> alpha;
   std::optional<int64_t> tokens;
   std::optional<int64_t> step;
+  std::optional<int64_t> batch;
   std::string wire = "fp32";
   std::string form;
   std::string output;
@@ -34,6 +35,7 @@ OptionRows options_of(Flags& a) {
             .by_default("the strategy's"),
         number("--tokens", a.tokens, 0, 4096, "N", "of a rank"),
         option("--step", a.step, "N", "the checkpoint of this step"),
+        number("--batch", a.batch, 1, 0x1p40, "TOKENS", "of an iteration"),
         option("-o,--output", a.output, "FILE", "file to write"),
         option("--pattern", a.patterns, "PATTERN", "of names; repeatable"),
         flag("--audit", a.audit, "every tensor")},
@@ -108,6 +110,19 @@ TEST(Options, BoundsAreAllowedAndNothingBeyond) {
   EXPECT_THAT(refusal({"--rounds", "x"}), HasSubstr("a whole number"));
 }
 
+TEST(Options, TokensAreCountedInUnitsOf1024) {
+  for (const auto& [text, tokens] :
+       std::vector<std::pair<std::string, int64_t>>{
+           {"4096", 4096}, {"8K", 8192}, {"4M", 4'194'304}, {"1G", 1 << 30}}) {
+    Flags a;
+    EXPECT_EQ(read({"--batch", text}, a), "");
+    EXPECT_EQ(a.batch, tokens) << text;
+  }
+  for (const char* wrong : {"4m", "M", "-4M", "4MM", "1.5M", "9999999M"})
+    EXPECT_THAT(refusal({"--batch", wrong}), HasSubstr("--batch")) << wrong;
+  EXPECT_THAT(refusal({"--step", "4M"}), HasSubstr("--step"));
+}
+
 TEST(Options, ANumberBeyondItsTypeIsToldItsRange) {
   EXPECT_EQ(refusal({"--rounds", "3000000000"}),
             "--rounds: expected 1 to 1000, found '3000000000'");
@@ -136,9 +151,9 @@ TEST(Options, HelpHasWordsAndDefault) {
       helps, ElementsAre(
                  "a plan", "rounds to time; the fastest counts [3]",
                  "random seed [0]", "how freely bytes may lie [the strategy's]",
-                 "of a rank", "the checkpoint of this step", "file to write",
-                 "of names; repeatable", "every tensor", "of gradients [fp32]",
-                 "of the product: plain, gram or auto"));
+                 "of a rank", "the checkpoint of this step", "of an iteration",
+                 "file to write", "of names; repeatable", "every tensor",
+                 "of gradients [fp32]", "of the product: plain, gram or auto"));
 }
 
 TEST(Options, CompletionOffersTheWords) {

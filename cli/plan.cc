@@ -12,6 +12,7 @@
 #include "canzona/sim/zero_search.h"
 #include "cli/all_cores.h"
 #include "cli/plan_input.h"
+#include "cli/plan_mesh.h"
 #include "cli/plan_placed.h"
 #include "cli/stated_cluster.h"
 #include "cli/verbs.h"
@@ -31,10 +32,14 @@ constexpr const char* kPlanExamples =
   canzona plan --model qwen3-8b --mesh dp=16 --zero hier:8
   canzona plan --model qwen3-30b-a3b --mesh dp=8,ep=8 --zero hier:8 --zero-experts zero3
   canzona plan --model qwen3-8b --mesh dp=16 --zero auto --memory-cap 40GB -o plan.json
+  canzona plan --model qwen3-30b-a3b --ranks 64 --mesh auto --memory-cap 139GiB --length 4096
   canzona plan --model qwen3-32b --layout fsdp2 --mesh dp=64,tp=8 --html plan.html
   canzona plan --model qwen3-8b --layout hsdp:8 --mesh dp=32 --rule soap --dtype bf16
   canzona plan --model qwen3-8b --mesh dp=64 --zero auto --gpu h100-80
   canzona plan --placed storage.json -o plan.json --html plan.html
+
+With --mesh auto, the mesh is searched for, with sizes of ZeRO, micro-batches and recomputation: the
+fastest of all that fit (predicted), the best of each kind, and commands that run it.
 
 With --teams, ranks of a home may share a matrix: its long side is cut into strips, divided evenly
 among 2, 4 or 8 ranks; one of them, the head, does the work that cannot be shared. For 32B on 256
@@ -141,6 +146,8 @@ void note_collectives(const PlanInput& input, const Plan& plan,
 }
 
 Outcome run(const PlanArguments& arguments, const Output& out) {
+  if (arguments.mesh == kAutoMesh) return plan_mesh(arguments, out);
+  refuse_mesh_options(arguments);
   if (!arguments.placed.empty()) return plan_placed(arguments, out);
   if (!arguments.layout.empty()) return plan_layout(arguments, out);
   refuse_layout_options(arguments);
@@ -189,6 +196,7 @@ constexpr const char* kCompareExamples =
   canzona compare --model qwen3-8b --mesh dp=8,tp=4 --strategies contiguous,balanced --alpha 1
   canzona compare --model qwen3-14b --mesh dp=32,tp=4 --rule shampoo --html compare.html
   canzona compare --model qwen3-8b --mesh dp=16 --zero all --memory-cap 40GB --html zero.html
+  canzona compare --model llama-3-70b --ranks 64 --memory-cap 79GiB --meshes --html meshes.html
   canzona compare --model qwen3-8b --mesh dp=16 --zero 'zero1,zero3,hier:8;z1=16,z2=2,z3=8'
 )";
 
@@ -274,6 +282,8 @@ Outcome compare_zero(const PlanArguments& arguments, const Output& out) {
 }
 
 Outcome run_compare(const PlanArguments& arguments, const Output& out) {
+  if (arguments.meshes) return compare_meshes(arguments, out);
+  refuse_mesh_options(arguments);
   if (!arguments.planner["zero"].empty()) return compare_zero(arguments, out);
   if (!arguments.planner["zero-experts"].empty())
     throw UsageError("--zero-experts requires --zero");

@@ -6,12 +6,15 @@
 #include "canzona/base/text.h"
 #include "canzona/plan/make_plan.h"
 #include "canzona/report/terminal.h"
+#include "canzona/sim/cluster.h"
 #include "canzona/sim/known_gpus.h"
 
 namespace canzona::cli {
 namespace {
 
 constexpr size_t kNameColumn = 16;
+constexpr const char* kAxesHelp =
+    "sizes of the axes dp, cp, tp, pp, ep, such as dp=32,tp=8";
 constexpr double kMostTokens = 0x1p40;
 constexpr double kMostMicroBatches = 1'000'000;
 
@@ -65,9 +68,27 @@ std::vector<SharedRow> input_rows(PlanArguments& a) {
       {kEverywhere, option("--adamw", a.adamw, "PATTERN",
                            "give tensors with matching names to AdamW; "
                            "repeatable, the last match wins")},
-      {kEverywhere,
-       option("--mesh", a.mesh, "AXES",
-              "sizes of the axes dp, cp, tp, pp, ep, such as dp=32,tp=8")}};
+      {kPlan, option("--mesh", a.mesh, "AXES",
+                     cat(kAxesHelp, "; auto: the fastest, with --ranks"))
+                  .offering({kAutoMesh})},
+      {kCompare | kSimulate | kBench,
+       option("--mesh", a.mesh, "AXES", kAxesHelp)}};
+}
+
+// What a search for a mesh is given.
+std::vector<SharedRow> mesh_rows(PlanArguments& a) {
+  constexpr unsigned kSearches = kPlan | kCompare;
+  return {{kCompare, flag("--meshes", a.meshes,
+                          "compare the best mesh of each kind, instead of "
+                          "strategies on a given one; with --ranks")},
+          {kSearches, number("--ranks", a.ranks, 1, kMostClusterRanks, "N",
+                             "number of ranks, of which meshes are made")},
+          {kSearches, option("--fix", a.fix, "NAME=VALUE",
+                             "keep to this value: tp=8, zero=hier:8, "
+                             "recompute=off (docs/mesh.md); repeatable")},
+          {kSearches, option("--forbid", a.forbid, "NAME",
+                             "leave this out: pp, tp, ep, zero, recompute; "
+                             "repeatable")}};
 }
 
 std::vector<SharedRow> placed_rows(PlanArguments& a) {
@@ -119,9 +140,11 @@ std::vector<SharedRow> memory_rows(PlanArguments& a) {
                           "activations and predicted times; 0: count neither")
                        .by_default("4096")},
       {kPlan | kCompare,
-       number("--global-batch", a.global_batch, 1, kMostTokens, "TOKENS",
-              "tokens per iteration on all ranks, at which predictions are "
-              "compared; it determines the number of micro-batches")
+       number(
+           "--global-batch", a.global_batch, 1, kMostTokens, "TOKENS",
+           "tokens per iteration on all ranks, at which predictions are "
+           "compared, such as 4M (4 x 1024 x 1024); it determines the number "
+           "of micro-batches")
            .by_default(
                cat(kUsualGlobalBatch, ", or what --micro-batches make"))},
       {kSimulate,
@@ -181,6 +204,10 @@ std::vector<SharedRow> cluster_rows(PlanArguments& a) {
                          "instead of --gpu: a JSON file of cards, levels of "
                          "links and the spread between ranks "
                          "(docs/clusters.md)")},
+      {kPlan | kCompare,
+       option("--cluster", a.cluster, "FILE",
+              "a file of cards and links (docs/clusters.md), where the mesh "
+              "is searched for")},
       {kEverywhere, option("--cost", a.cost, "FILE", "table of measured costs")
                         .by_default("none: a nominal rate")}};
 }
@@ -280,11 +307,12 @@ OptionRows plan_options(Planning planning, PlanArguments& a) {
   constexpr const char* kInput = "Model and ranks";
   constexpr const char* kMemory = "Memory";
   constexpr const char* kZero = "Hierarchical ZeRO";
+  constexpr const char* kMeshes = "Search for a mesh";
   constexpr const char* kCluster = "Cluster";
   return joined(
       {rows(kInput, input_rows(a)), of_planner(kInput, PlannerGroup::kInput),
-       rows(kInput, placed_rows(a)), rows("PyTorch", torch_rows(a)),
-       rows("Rule", rule_rows(a)),
+       rows(kMeshes, mesh_rows(a)), rows(kInput, placed_rows(a)),
+       rows("PyTorch", torch_rows(a)), rows("Rule", rule_rows(a)),
        of_planner("Planning", PlannerGroup::kPlanning),
        of_planner(kMemory, PlannerGroup::kMemory),
        rows(kMemory, memory_rows(a)), of_planner(kZero, PlannerGroup::kZero),

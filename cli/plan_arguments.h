@@ -22,6 +22,9 @@ namespace canzona::cli {
 // the mesh, in tokens.
 inline constexpr int64_t kUsualGlobalBatch = 4 << 20;
 
+// The mesh that is searched for.
+inline constexpr const char* kAutoMesh = "auto";
+
 // Empty text means not given, and so does an empty number.
 struct PlanArguments {
   std::string placed;  // plan only: given storage
@@ -35,7 +38,11 @@ struct PlanArguments {
   std::string scale;
   std::vector<std::string> matrix_rule;  // patterns
   std::vector<std::string> adamw;        // patterns
-  std::string mesh;
+  std::string mesh;     // "auto" with the next four, plan and compare only
+  bool meshes = false;  // compare: the best mesh of each kind
+  std::optional<int64_t> ranks;
+  std::vector<std::string> fix;     // "tp=8"
+  std::vector<std::string> forbid;  // "pp"
   std::string rule = kDefaultRule;
   std::vector<std::string> rule_options;  // key=value
   std::string newton_schulz;
@@ -63,7 +70,7 @@ struct PlanArguments {
   std::optional<int64_t> nodes;
 
   std::string cost;
-  std::string cluster;  // simulate only: file
+  std::string cluster;  // a file; of plans only where the mesh is searched for
 
   std::string output;  // plan only
   std::string html;

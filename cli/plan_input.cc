@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 
 #include "canzona/base/device_kind.h"
 #include "canzona/base/files.h"
@@ -166,6 +167,7 @@ MemoryTerms read_memory_terms(const PlanArguments& a, const Model& model,
 namespace {
 
 constexpr int64_t kMaxCostTableBytes = 64 << 20;
+constexpr int64_t kMostClusterFileBytes = 1 << 20;
 
 // Runs `read` and adds the option to an error that does not name it.
 template <class Read>
@@ -336,6 +338,32 @@ CostTable read_cost_table(const std::string& path, const char* option) {
   });
 }
 
+Cluster read_cluster_file(const std::string& path) {
+  return Cluster::parse(read_file(path, kMostClusterFileBytes, "cluster"),
+                        path);
+}
+
+std::optional<CostTable> read_cost_table_of(const Cluster& cluster,
+                                            const std::string& file) {
+  const std::string& name = cluster.card.cost_table;
+  if (name.empty()) return std::nullopt;
+  try {
+    return read_cost_table(
+        (std::filesystem::path(file).parent_path() / name).string(),
+        "cost table");
+  } catch (const UsageError& error) {
+    throw UsageError(cat("--cluster ", quoted(file, 300), ": card.cost_table ",
+                         quoted(name, 300),
+                         " (relative to this file): ", error.what()));
+  }
+}
+
+void settle_device(const CostTable* table, PlanArguments& a) {
+  for (const std::string& option : a.rule_options)
+    if (option.starts_with("device=")) return;
+  a.device = table == nullptr ? "cuda" : table->kind();
+}
+
 std::string known_strategy(const std::string& name, const char* option,
                            const char* also) {
   std::vector<std::string> names = planner_option("strategy").words;
@@ -359,19 +387,26 @@ Mesh requested_mesh(const PlanArguments& arguments) {
                      [&] { return parse_mesh(arguments.mesh); });
 }
 
-PlanInput read_plan_input(const PlanArguments& arguments) {
+PlanInput read_input_of_any_mesh(const PlanArguments& arguments, int64_t ranks,
+                                 const std::string& where) {
   PlanInput input;
   // Checks cheap arguments first; a large file is read last.
-  input.mesh = requested_mesh(arguments);
   input.rule = read_rule(arguments, input.note);
   read_planner_options(arguments, input.options);
-  state_cluster(arguments, input.mesh.world(), cat("--mesh ", arguments.mesh),
-                input.options);
+  state_cluster(arguments, static_cast<int32_t>(ranks), where, input.options);
   input.flops_per_second = stated_rule_rate(arguments);
   check_options(input.options);
   if (!arguments.cost.empty())
     input.cost_table = read_cost_table(arguments.cost);
   input.model = read_routed_model(arguments);
+  return input;
+}
+
+PlanInput read_plan_input(const PlanArguments& arguments) {
+  const Mesh mesh = requested_mesh(arguments);
+  PlanInput input = read_input_of_any_mesh(arguments, mesh.world(),
+                                           cat("--mesh ", arguments.mesh));
+  input.mesh = mesh;
   from_option("--mesh", arguments.mesh, [&] {
     check_mesh(input.mesh, input.model);
     return 0;

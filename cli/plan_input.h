@@ -12,6 +12,7 @@
 #include "canzona/plan/plan.h"
 #include "canzona/report/shown_plan.h"
 #include "canzona/sim/activations.h"
+#include "canzona/sim/cluster.h"
 #include "canzona/sim/workload.h"
 #include "cli/plan_arguments.h"
 
@@ -111,10 +112,24 @@ struct PlanInput {
 Mesh requested_mesh(const PlanArguments& arguments);
 // UsageError names the option, its value and what is allowed.
 PlanInput read_plan_input(const PlanArguments& arguments);
+// The same without a mesh, of which nothing is read. `where` names what has so
+// many ranks, for errors.
+PlanInput read_input_of_any_mesh(const PlanArguments& arguments, int64_t ranks,
+                                 const std::string& where);
 
 // Reads the table that `--cost` names.
 CostTable read_cost_table(const std::string& path,
                           const char* option = "--cost");
+
+// Reads the description that `--cluster` names.
+Cluster read_cluster_file(const std::string& path);
+// The costs of rules on its cards; none if it names no table. Files named in a
+// description are relative to it; an error shows the name as it is given there.
+std::optional<CostTable> read_cost_table_of(const Cluster& cluster,
+                                            const std::string& file);
+// Rules run on the cards on which costs were measured, or on GPUs, unless the
+// user names another device.
+void settle_device(const CostTable* table, PlanArguments& arguments);
 
 // Returns `name` if it is a strategy; UsageError names `option` and the nearest
 // one, and `also`, another word that the option takes.

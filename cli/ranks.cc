@@ -338,18 +338,18 @@ struct OtherWords {
 std::optional<OtherWords> find_other_words(Ranks& ranks,
                                            const std::string& words) {
   if (ranks.transport() == "thread") return {};
-  struct Words {
+  struct Said {
     std::array<char, 200> text{};
   };
-  Words own;
+  Said own;
   std::ranges::copy(words.substr(0, own.text.size()), own.text.begin());
-  std::vector<Words> all;
+  std::vector<Said> all;
   ranks.runner()({},
                  [&](Communicator& world) { all = one_from_all(world, own); });
   const auto other = std::ranges::find_if(
-      all, [&](const Words& there) { return there.text != all[0].text; });
+      all, [&](const Said& there) { return there.text != all[0].text; });
   if (other == all.end()) return {};
-  const auto text = [](const Words& of) {
+  const auto text = [](const Said& of) {
     return std::string(of.text.begin(), std::ranges::find(of.text, '\0'));
   };
   ranks.finish();

@@ -1,11 +1,9 @@
 // `canzona simulate`: an iteration on a described cluster, before anybody rents
 // it.
 #include <algorithm>
-#include <filesystem>
 #include <optional>
 
 #include "canzona/base/error.h"
-#include "canzona/base/files.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/plan.h"
 #include "canzona/report/cluster_view.h"
@@ -40,28 +38,6 @@ of sequence lengths. Clusters of 8 to 16,384 ranks are simulated, one rank of ea
 is predicted. `canzona plan --zero auto` and `compare` choose; `simulate` predicts a given choice.
 )";
 
-constexpr int64_t kMostClusterFileBytes = 1 << 20;
-
-// Files named in a description are relative to it; an error shows the name as
-// it is given there.
-CostTable read_cost_table_of(const Cluster& cluster, const std::string& file) {
-  const std::string& name = cluster.card.cost_table;
-  try {
-    return read_cost_table(
-        (std::filesystem::path(file).parent_path() / name).string(),
-        "cost table");
-  } catch (const UsageError& error) {
-    throw UsageError(cat("--cluster ", quoted(file, 300), ": card.cost_table ",
-                         quoted(name, 300),
-                         " (relative to this file): ", error.what()));
-  }
-}
-
-Cluster read_cluster_file(const std::string& path) {
-  return Cluster::parse(read_file(path, kMostClusterFileBytes, "cluster"),
-                        path);
-}
-
 // A file already has what the options of a GPU by name would say.
 void refuse_beside_file(const PlanArguments& a) {
   if (a.cluster.empty() && a.gpu.empty())
@@ -88,14 +64,6 @@ void settle_collectives(const PlanArguments& a, const Cluster& cluster,
                          join(known, ", "), did_you_mean(word, known)));
   work.rings = word == "ring";
   zero.reach = word.empty() || work.rings ? Reach::kDirect : parse_reach(word);
-}
-
-// Rules run on the cards on which costs were measured, or on GPUs, unless the
-// user names another device.
-void settle_device(const CostTable* table, PlanArguments& a) {
-  for (const std::string& option : a.rule_options)
-    if (option.starts_with("device=")) return;
-  a.device = table == nullptr ? "cuda" : table->kind();
 }
 
 void read_simulated_zero(const PlanArguments& a, PlanInput& input) {
@@ -125,8 +93,7 @@ Outcome run_simulation(const PlanArguments& given, const Output& out) {
     arguments.micro_batches = given.micro_batches.value_or(1);
   arguments.planner["collectives"].clear();
   std::optional<CostTable> table;
-  if (file && !file->card.cost_table.empty())
-    table = read_cost_table_of(*file, given.cluster);
+  if (file) table = read_cost_table_of(*file, given.cluster);
   if (!given.cost.empty()) table = read_cost_table(given.cost);
   settle_device(table ? &*table : nullptr, arguments);
   PlanInput input = read_plan_input(arguments);

@@ -73,6 +73,7 @@ struct TrainFlags {
   bool dry_run = false;
   bool overwrite = false;
   std::string resume;
+  std::string missing = "error";
   bool json = false;
   bool mfu = false;
   std::string deadline;
@@ -417,9 +418,11 @@ Outcome dry_run(const TrainFlags& a, const TrainConfig& config, TrainJob& job,
 // run that was killed.
 Beginning find_beginning(const TrainFlags& a) {
   Beginning beginning;
+  if (a.resume.empty() && a.missing == "init")
+    throw UsageError("--missing init: expected --resume as well");
   if (a.resume.empty()) return beginning;
   const std::string run = asked_run_folder(a.config);
-  beginning.point = find_resume_point(a.resume, run);
+  beginning.point = find_resume_point(a.resume, run, a.missing == "init");
   if (beginning.point) return beginning;
   if (!a.overwrite) beginning.unfinished = unfinished_settings(run);
   return beginning;
@@ -551,6 +554,10 @@ OptionRows run_options(TrainFlags& a) {
               "--run, or with --data start anew if there is none), a step, or "
               "a path; its settings need not be given again")
            .offering({"auto"}),
+       option("--missing", a.missing, "HOW",
+              "with --resume: states that the checkpoint lacks, of a rule with "
+              "other options, are an error, or begin anew (init)")
+           .only({"error", "init"}),
        flag("--overwrite", a.overwrite,
             "replace the run in the folder of --run, with its checkpoints; "
             "with --resume auto, only if it has no checkpoints; with --resume "

@@ -176,8 +176,10 @@ std::optional<ResumePoint> any_point(const std::string& wish,
 }  // namespace
 
 std::optional<ResumePoint> find_resume_point(const std::string& wish,
-                                             const std::string& run) {
+                                             const std::string& run,
+                                             bool begins_missing) {
   std::optional<ResumePoint> point = any_point(wish, run);
+  if (point) point->request.begins_missing = begins_missing;
   if (point && !point->has_run_state)
     refuse_weights_alone(wish, point->request.folder, point->name);
   return point;
@@ -218,7 +220,7 @@ TrainConfig resumed_config(const ConfigArguments& arguments,
   const TrainConfig config = read_config(
       arguments,
       {.saved = point.saved, .has_weights = true, .launched = launched});
-  require_resumable(saved, config, point.name);
+  require_resumable(saved, config, point.name, point.request.begins_missing);
   return config;
 }
 
@@ -321,10 +323,10 @@ double flops_per_token(const TrainJob& job) {
   for (const PassSeconds& pass : compute_seconds(
            job.plan.model,
            {.tokens = 1,
-           .length = decoder.length,
-           .width = decoder.architecture.heads * decoder.architecture.head_dim,
-           .flops_per_second = 1,
-           .experts_per_token = decoder.experts_per_token}))
+            .length = decoder.length,
+            .width = decoder.architecture.heads * decoder.architecture.head_dim,
+            .flops_per_second = 1,
+            .experts_per_token = decoder.experts_per_token}))
     flops += pass.forward + pass.backward;
   return flops;
 }

@@ -37,9 +37,11 @@ struct ResumePoint {
 // checkpoints or of another run. Returns nothing if `auto` finds nothing to
 // resume from. Throws UsageError for a path that is none of these, without
 // --run, and for weights only, from which a run cannot resume; throws DataLost
-// for a step that does not exist, or if nothing there can be read.
+// for a step that does not exist, or if nothing there can be read. States that
+// are not there are an error, or begin anew.
 std::optional<ResumePoint> find_resume_point(const std::string& wish,
-                                             const std::string& run);
+                                             const std::string& run,
+                                             bool begins_missing);
 
 // Returns the settings of a run that was killed before its first checkpoint,
 // from its summary; nothing if the folder has no summary, or that of a finished

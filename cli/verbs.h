@@ -74,8 +74,8 @@ Verb add_man(CLI::App& root);
 Verb add_rules_check(CLI::App& rules);
 
 // These compute: the verbs from add_config to add_doctor except add_report, the
-// check of rules, and the two functions below. no_compute.cc replaces them in a
-// program that only plans.
+// check of rules, and the three functions below. no_compute.cc replaces them in
+// a program that only plans.
 
 // Must be called first in main, with main's argv: the process may re-execute
 // itself.
@@ -84,5 +84,8 @@ void begin_compute(char** argv);
 // Must be called last in main: returns the status, unless other processes were
 // lost and must not be waited for; then the process ends here.
 int end_compute(int status);
+
+// Says why `canzona train --model` refuses this model; "" if it trains it.
+std::string why_untrained(const std::string& model);
 
 }  // namespace canzona::cli

@@ -55,6 +55,9 @@ struct Operand {
   int64_t count = 1;
   bool tall = false;  // wide operands: the source was transposed
   Strips strips{};    // wide operands only
+  // Strips of a wider matrix, of which other engines have the rest
+  // (SharedAlgebra).
+  bool is_part = false;
   // An operand means scale·stored + identity·I: the identity is kept out of
   // bf16, where it would swamp the rest, and on CPUs the norm goes into the
   // scale.

@@ -37,10 +37,6 @@ constexpr PartOfTime kPartsOfTime[] = {
      &IterationTime::waited_gradients},
     {">sums", "waited_step_seconds", &IterationTime::waited_step}};
 
-std::string percent(double share) {
-  return fmt::format("{:.1f} %", 100 * share);
-}
-
 std::string collectives_word(const ShownCluster& shown) {
   if (shown.collectives == "node") return "once per node";
   return shown.collectives == "ring" ? "rings" : "pairwise";

@@ -44,6 +44,10 @@ std::string ratio_text(double ratio) {
                      : fmt::format("{:.1f}", ratio);
 }
 
+std::string percent(double share) {
+  return fmt::format("{:.1f} %", 100 * share);
+}
+
 std::string grouped(int64_t number) {
   std::string digits = fmt::format("{}", number);
   const size_t first = number < 0 ? 1 : 0;

@@ -63,6 +63,9 @@ struct ReportPlan {
 // Formats a ratio whose best value is 1: "1.0003", "2.462", "31.5".
 std::string ratio_text(double ratio);
 
+// 0.123 → "12.3 %".
+std::string percent(double share);
+
 // 1234567 → "1,234,567".
 std::string grouped(int64_t number);
 

@@ -82,19 +82,31 @@ void append_pieces(const RankState& state, std::vector<RankState>& pieces) {
 class RankLoader {
  public:
   RankLoader(Runtime& runtime, const LoadRequest& request)
-      : runtime_(runtime), options_{.threads = request.threads} {
+      : runtime_(runtime),
+        options_{.threads = request.threads},
+        begins_missing_(request.begins_missing) {
     runtime.for_each_state([&](const RankState& state) {
       if (request.weights_only && !state.state.empty()) return;
-      if (state.given) given_ += state.elements;
       states_.push_back(state);
     });
   }
 
-  int64_t given() const { return given_; }
+  // Returns how many elements this rank loads on behalf of all.
+  int64_t given() const {
+    int64_t elements = 0;
+    for (const RankState& state : states_)
+      if (state.given) elements += state.elements;
+    return elements;
+  }
 
   // Throws CheckpointRefused with a list of tensors that are missing or have
   // other shapes.
-  void load(const CheckpointReader& reader) const {
+  void load(const CheckpointReader& reader) {
+    if (begins_missing_)
+      std::erase_if(states_, [&](const RankState& state) {
+        return !state.state.empty() &&
+               reader.manifest().find(state.name()) == nullptr;
+      });
     match_tensors(reader.manifest(), wanted(), Strictness::kIgnoreExtra);
     std::vector<BoxTarget> targets;
     std::vector<RankState> staged;
@@ -148,8 +160,8 @@ class RankLoader {
 
   Runtime& runtime_;
   LoadOptions options_;
+  bool begins_missing_;
   std::vector<RankState> states_;
-  int64_t given_ = 0;
 };
 
 bool is_loaded(const SavedTensor& saved, bool weights_only) {
@@ -226,7 +238,7 @@ LoadedState told(const CheckpointReader& reader,
 }
 
 // Loads from one checkpoint; failures of other ranks are handled by the caller.
-LoadedState load_from(const std::string& path, const RankLoader& loader,
+LoadedState load_from(const std::string& path, RankLoader& loader,
                       Runtime& runtime, Communicator& world,
                       const LoadRequest& request) {
   std::optional<CheckpointReader> reader;
@@ -269,7 +281,7 @@ LoadedState load_state(Runtime& runtime, Communicator& world,
   std::vector<std::string> paths;
   at_first(world, [&] { paths = candidates_of(request); });
   paths = texts_from_first(world, paths);
-  const RankLoader loader(runtime, request);
+  RankLoader loader(runtime, request);
   std::vector<std::string> notes;
   for (size_t i = 0;; ++i) {
     try {
@@ -278,8 +290,8 @@ LoadedState load_state(Runtime& runtime, Communicator& world,
       return loaded;
     } catch (const CheckpointRefused& error) {
       notes.push_back(cat("skipped ", paths[i], ": ", error.what()));
+      if (paths.size() == 1 || request.begins_missing) throw;
       if (i + 1 < paths.size()) continue;
-      if (paths.size() == 1) throw;
       std::string all = "no checkpoint can be loaded";
       for (const std::string& note : notes) all += "\n  " + note;
       throw CheckpointRefused(all);

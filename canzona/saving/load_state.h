@@ -27,6 +27,9 @@ struct LoadRequest {
   // Loads only the weights; states and the number of steps done keep their
   // initial values.
   bool weights_only = false;
+  // States that were not saved keep their values; the runtime must be new then,
+  // and a damaged checkpoint is not skipped. Otherwise they are an error.
+  bool begins_missing = false;
   int threads = 1;  // per rank
 };
 

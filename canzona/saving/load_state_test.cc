@@ -108,6 +108,39 @@ TEST(LoadState, TakesWeightsAloneIfAskedTo) {
   EXPECT_EQ(loaded.steps_done, 0);
 }
 
+// A plan of Muon whose rows are divided by a second moment, or are not.
+Plan normuon_plan(const std::string& mesh, bool has_moment) {
+  PlanWish wish{.mesh = mesh};
+  if (has_moment) wish.options = {{"second_moment", "normuon"}};
+  return small_plan(toy_moe(), wish);
+}
+
+TEST(LoadState, BeginsStatesThatWereNotSavedIfAskedTo) {
+  const SavingFolder folder;
+  const SessionResult saved = save_on({.mesh = "dp=2"}, folder.ckpt(), 2);
+  std::string before, after;
+  for (const std::string mesh : {"dp=1", "dp=2,tp=2", "dp=3"}) {
+    SCOPED_TRACE(mesh);
+    Session session{.plan = normuon_plan(mesh, true),
+                    .steps = 2,
+                    .first_step = 3,
+                    .load = "auto",
+                    .begins_missing = true};
+    Session unchanged = session;
+    unchanged.steps = 0;
+    const SessionResult begun = run_session(unchanged, folder.ckpt());
+    EXPECT_EQ(begun.parameters, saved.parameters);
+    EXPECT_NE(begun.states, saved.states);
+    EXPECT_EQ(begun.steps_done, 2);
+    const SessionResult gone_on = run_session(session, folder.ckpt());
+    if (before.empty()) before = begun.states;
+    if (after.empty()) after = gone_on.states;
+    EXPECT_EQ(begun.states, before);
+    EXPECT_EQ(gone_on.states, after);
+  }
+  EXPECT_NE(before, after);
+}
+
 template <class Error>
 std::string refusal(const Session& session, const std::string& folder) {
   try {
@@ -120,6 +153,35 @@ std::string refusal(const Session& session, const std::string& folder) {
 }
 
 using testing::HasSubstr;
+
+TEST(LoadState, NamesMissingStatesUnlessTheyMayBegin) {
+  const SavingFolder folder;
+  save_on({.mesh = "dp=2"}, folder.ckpt(), 1);
+  EXPECT_THAT(
+      refusal<CheckpointRefused>(
+          {.plan = normuon_plan("dp=2", true), .load = "auto"}, folder.ckpt()),
+      testing::AllOf(HasSubstr("second_moment"),
+                     HasSubstr("missing in the checkpoint")));
+  // Weights must be there, and whatever else was saved must have a place.
+  Model more = toy_moe();
+  more.tensors.back().name += ".renamed";
+  EXPECT_THAT(
+      refusal<CheckpointRefused>({.plan = small_plan(more, {.mesh = "dp=2"}),
+                                  .load = "auto",
+                                  .begins_missing = true},
+                                 folder.ckpt()),
+      HasSubstr(".renamed"));
+  const SavingFolder other;
+  Session session{
+      .plan = normuon_plan("dp=2", true), .steps = 1, .saves = true};
+  session.at_step[1] = [](RankSession& rank) { rank.saver->save(1, {}); };
+  run_session(session, other.ckpt());
+  EXPECT_THAT(refusal<CheckpointRefused>({.plan = normuon_plan("dp=2", false),
+                                          .load = "auto",
+                                          .begins_missing = true},
+                                         other.ckpt()),
+              HasSubstr("that only the checkpoint has"));
+}
 
 TEST(LoadState, NamesTensorsThatTheRunAndTheCheckpointDoNotShare) {
   const SavingFolder folder;

@@ -39,6 +39,7 @@ struct Session {
   int64_t first_step = 1;  // first number of the gradients
   std::string load = {};   // argument of load_state; "": none
   bool weights_only = false;
+  bool begins_missing = false;
   bool saves = false;
   bool background = true;
   int64_t keep_last = 0;
@@ -66,7 +67,8 @@ inline SessionResult run_session(const Session& session,
       loaded = load_state(runtime, group,
                           {.folder = folder,
                            .which = session.load,
-                           .weights_only = session.weights_only});
+                           .weights_only = session.weights_only,
+                           .begins_missing = session.begins_missing});
     std::unique_ptr<RunSaver> saver;
     if (session.saves)
       saver = std::make_unique<RunSaver>(

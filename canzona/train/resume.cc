@@ -161,8 +161,13 @@ constexpr auto kOptionsThatMayChange =
                                      "beta3",
                                      "cautious_decay",
                                      "coefficients",
+                                     "constraint",
+                                     "constraint_eps",
+                                     "decay_lr",
                                      "device",
                                      "epsilon",
+                                     "equilibrate",
+                                     "equilibrate_eps",
                                      "grafting_beta2",
                                      "grafting_epsilon",
                                      "max_update_rms",
@@ -172,11 +177,20 @@ constexpr auto kOptionsThatMayChange =
                                      "power_steps",
                                      "precision",
                                      "precondition_frequency",
+                                     "renorm",
+                                     "renorm_eps",
                                      "restarts",
                                      "scale",
                                      "scale_extra",
+                                     "second_moment_eps",
+                                     "second_moment_eps_mode",
+                                     "second_moment_norm_eps",
                                      "steps",
                                      "strips"});
+
+// These decide which states are kept beside those of the plain rule.
+constexpr auto kOptionsThatAddStates =
+    std::to_array<std::string_view>({"second_moment", "second_moment_axis"});
 
 struct KeptValue {
   std::string key, saved, now;
@@ -198,7 +212,7 @@ std::vector<KeptValue> keys_that_differ(const TrainConfig& saved,
 
 // Compares effective values, because a preset of the rule stands for many.
 void add_options_that_differ(const TrainConfig& saved, const TrainConfig& now,
-                             std::vector<KeptValue>& out) {
+                             bool begins_missing, std::vector<KeptValue>& out) {
   if (saved.rule.name != now.rule.name) return;
   const auto in_force = [](const TrainConfig& config) {
     return make_rule_facts(config.rule.name, rule_options_of(config))
@@ -210,7 +224,7 @@ void add_options_that_differ(const TrainConfig& saved, const TrainConfig& now,
     const std::string is = other == after.end() ? "" : other->second;
     const bool has_own_key = name == "learning_rate" || name == "weight_decay";
     // AdamW's own options come from keys that may change.
-    if (value != is && !has_own_key && !may_change_option(name))
+    if (value != is && !has_own_key && !may_change_option(name, begins_missing))
       out.push_back({kRuleOption + name, value, is});
   }
 }
@@ -236,15 +250,36 @@ Settings saved_settings(std::string_view config_json,
   return settings;
 }
 
-bool may_change_option(const std::string& option) {
-  return std::ranges::find(kOptionsThatMayChange, option) !=
-         kOptionsThatMayChange.end();
+bool may_change_option(const std::string& option, bool begins_missing) {
+  const auto is_in = [&](const auto& options) {
+    return std::ranges::find(options, option) != options.end();
+  };
+  return is_in(kOptionsThatMayChange) ||
+         (begins_missing && is_in(kOptionsThatAddStates));
 }
 
+namespace {
+
+// Returns the way to change what adds states, if that is all that differs.
+std::string way_out(const std::vector<KeptValue>& differing) {
+  const bool adds_states =
+      std::ranges::all_of(differing, [](const KeptValue& value) {
+        return value.key.starts_with(kRuleOption) &&
+               may_change_option(
+                   value.key.substr(std::string_view(kRuleOption).size()),
+                   true);
+      });
+  return adds_states
+             ? "add --missing init to begin the states that were not saved"
+             : "start a new run instead of resuming";
+}
+
+}  // namespace
+
 void require_resumable(const TrainConfig& saved, const TrainConfig& now,
-                       const std::string& origin) {
+                       const std::string& origin, bool begins_missing) {
   std::vector<KeptValue> differing = keys_that_differ(saved, now);
-  add_options_that_differ(saved, now, differing);
+  add_options_that_differ(saved, now, begins_missing, differing);
   if (differing.empty()) return;
   constexpr size_t kMost = 10;
   std::vector<std::string> lines;
@@ -256,12 +291,11 @@ void require_resumable(const TrainConfig& saved, const TrainConfig& now,
   }
   if (differing.size() > kMost)
     lines.push_back(cat("and ", differing.size() - kMost, " more"));
-  throw UsageError(cat("resume: ", join(lines, "; "),
-                       "; a resumed run must keep ",
-                       differing.size() == 1 ? "it" : "them",
-                       " (canzona config keys says which may change): leave ",
-                       differing.size() == 1 ? "it" : "them",
-                       " out, or start a new run instead of resuming"));
+  throw UsageError(cat(
+      "resume: ", join(lines, "; "), "; a resumed run must keep ",
+      differing.size() == 1 ? "it" : "them",
+      " (canzona config keys says which may change): leave ",
+      differing.size() == 1 ? "it" : "them", " out, or ", way_out(differing)));
 }
 
 namespace {

@@ -82,13 +82,14 @@ Settings saved_settings(std::string_view config_json,
                         const std::string& origin);
 
 // True if an option of a rule may change: it affects neither which states the
-// rule keeps nor their meaning.
-bool may_change_option(const std::string& option);
+// rule keeps nor their meaning. Options that only add states to those that were
+// saved may change as well if missing states may begin anew.
+bool may_change_option(const std::string& option, bool begins_missing = false);
 
 // Throws UsageError listing the keys that must not change but do, with both
 // values and where the new one was given.
 void require_resumable(const TrainConfig& saved, const TrainConfig& now,
-                       const std::string& origin);
+                       const std::string& origin, bool begins_missing = false);
 
 // A size of teams that `now` took from the checkpoint was chosen for the ranks
 // and matrices that the run had; with another mesh, strategy, ZeRO, node or

@@ -141,10 +141,29 @@ TEST(Resume, OptionsOfARuleThatChangeItsStatesStay) {
   std::set<std::string> known;
   for (const RuleEntry& entry : rule_table())
     for (const OptionFact& option : entry.options) known.insert(option.name);
-  for (const char* option : {"momentum", "precision", "beta2", "steps"}) {
+  for (const char* option : {"momentum", "precision", "beta2", "steps",
+                             "constraint", "renorm", "second_moment_eps"}) {
     EXPECT_TRUE(may_change_option(option)) << option;
     EXPECT_TRUE(known.contains(option)) << option;
   }
+}
+
+TEST(Resume, OptionsThatAddStatesChangeIfTheseMayBegin) {
+  const TrainConfig saved = configured({});
+  const TrainConfig now = resumed(saved, {"rule.option.second_moment=normuon"});
+  EXPECT_NO_THROW(require_resumable(saved, now, kOrigin, true));
+  EXPECT_THAT([&] { require_resumable(saved, now, kOrigin); },
+              testing::ThrowsMessage<UsageError>(testing::AllOf(
+                  testing::HasSubstr("rule.option.second_moment is none in"),
+                  testing::HasSubstr("add --missing init"))));
+  // Nothing else is freed, and the way out is not named for it.
+  const TrainConfig other = resumed(saved, {"rule.option.second_moment=normuon",
+                                            "rule.option.momentum_form="
+                                            "heavy_ball"});
+  EXPECT_THAT([&] { require_resumable(saved, other, kOrigin, true); },
+              testing::ThrowsMessage<UsageError>(testing::AllOf(
+                  testing::HasSubstr("momentum_form"),
+                  testing::Not(testing::HasSubstr("--missing")))));
 }
 
 TEST(Resume, AMicroBatchOfTheCheckpointFitsAnotherMesh) {
@@ -152,12 +171,9 @@ TEST(Resume, AMicroBatchOfTheCheckpointFitsAnotherMesh) {
       configured({"batch.global=16", "batch.micro=8", "mesh=dp=2"});
   EXPECT_EQ(resumed(saved, {"mesh=dp=8"}).batch.micro, 2);
   EXPECT_EQ(resumed(saved, {"mesh=dp=2"}).batch.micro, 8);
-  EXPECT_THAT(
-      [&] {
-        resumed(saved, {"mesh=dp=8", "batch.micro=8"});
-      },
-      testing::ThrowsMessage<UsageError>(
-          testing::HasSubstr("batch.micro 8 (--set)")));
+  EXPECT_THAT([&] { resumed(saved, {"mesh=dp=8", "batch.micro=8"}); },
+              testing::ThrowsMessage<UsageError>(
+                  testing::HasSubstr("batch.micro 8 (--set)")));
 }
 
 TEST(Resume, SavedZeroSizesBecomeTheNearestOfAnotherMesh) {
@@ -179,12 +195,9 @@ TEST(Resume, SavedZeroSizesBecomeTheNearestOfAnotherMesh) {
   TrainConfig now = resumed(former, {"mesh=dp=8"});
   EXPECT_EQ(now.planner["zero"], "hier:4");
   EXPECT_THAT(free_saved_choices(resumed(former, {}), now), testing::IsEmpty());
-  EXPECT_THAT(
-      [&] {
-        resumed(former, {"mesh=dp=2", "zero.sizes=hier:4"});
-      },
-      testing::ThrowsMessage<UsageError>(
-          testing::HasSubstr("zero.sizes (--set): z2 = 4 does not divide")));
+  EXPECT_THAT([&] { resumed(former, {"mesh=dp=2", "zero.sizes=hier:4"}); },
+              testing::ThrowsMessage<UsageError>(testing::HasSubstr(
+                  "zero.sizes (--set): z2 = 4 does not divide")));
 }
 
 TEST(Resume, ASizeOfTeamsGivesWayWhereRanksOrMatricesAreOthers) {

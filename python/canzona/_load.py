@@ -10,9 +10,10 @@ UsageError names the parameter, the state, what was expected and what came.
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -39,9 +40,12 @@ if TYPE_CHECKING:
     from ._optimizer import MatrixOptimizer
 
 _WHO = "load_state_dict()"
+_log = logging.getLogger("canzona")
 
 # Keys of a group that loading leaves alone.
 _NOT_LOADED = ("params", "param_names", "rule")
+# What a group still takes over if states of its parameters begin anew.
+_RATES = ("lr", "initial_lr")
 
 
 @dataclass
@@ -51,16 +55,25 @@ class _Saved:
     groups: Sequence[Mapping[str, Any]]
     group_of: dict[str, Mapping[str, Any]]
     states: dict[str, dict[str, Any]]  # of parameters that have some
+    begins: bool = False  # states that are not saved begin anew
+    begun: dict[str, list[str]] = field(default_factory=dict)
 
 
-def load(optimizer: MatrixOptimizer, state_dict: Any) -> None:
+def load(
+    optimizer: MatrixOptimizer, state_dict: Any, missing: str = "error"
+) -> None:
     with optimizer._together(plans=_may_have_states(state_dict)):
+        if missing not in ("error", "init"):
+            raise UsageError(
+                f"{_WHO}: missing={missing!r}; expected 'error' or 'init'"
+            )
         require_parts(state_dict)
         state_dict = dict(state_dict)
         for before in optimizer._optimizer_load_state_dict_pre_hooks.values():
             changed = before(optimizer, state_dict)
             state_dict = state_dict if changed is None else changed
         saved = _read(optimizer, state_dict)
+        saved.begins = missing == "init"
     sleeping = [n for n in saved.states if n in optimizer._asleep]
     if optimizer._asleep:
         _agree_on(optimizer, {n: saved.states[n] for n in sleeping})
@@ -174,7 +187,9 @@ def _load_saved(optimizer: MatrixOptimizer, saved: _Saved) -> None:
     fresh = {number[n] for n in _fresh(optimizer, saved)} - {*wanted}
     with optimizer._together():
         for i in sorted(wanted):
-            _check(optimizer, run, i, wanted[i])
+            lacking = _check(optimizer, run, i, wanted[i], saved.begins)
+            if lacking:
+                saved.begun[run.names[i]] = lacking
     _agree_on(optimizer, saved.states)
     with optimizer._together():
         discard(optimizer, run, fresh | {*wanted})
@@ -184,10 +199,19 @@ def _load_saved(optimizer: MatrixOptimizer, saved: _Saved) -> None:
     counts = {i: int(of[STEP]) for i, of in wanted.items() if STEP in of}
     run.reset(fresh, optimizer._bound)
     for i in sorted(wanted):
+        for key in saved.begun.get(run.names[i], ()):
+            run.reset_state(i, key)
         _load_one(optimizer, run, i, wanted[i])
     run.set_counts(counts)
     run.forget_versions()
     run.loaded = True
+    if saved.begun:
+        _log.info(
+            "%s: states that were not saved begin anew: %s of %d parameters",
+            _WHO,
+            ", ".join(sorted({k for keys in saved.begun.values() for k in keys})),
+            len(saved.begun),
+        )
 
 
 def _fresh(optimizer: MatrixOptimizer, saved: _Saved) -> set[str]:
@@ -361,6 +385,10 @@ def _load_groups(optimizer: MatrixOptimizer, saved: _Saved) -> None:
         if given is None:
             continue
         values = _loadable(given)
+        if saved.begun.keys() & {*group["param_names"]}:
+            # The options that were saved are those of other states.
+            group.update({k: values[k] for k in _RATES if k in values})
+            continue
         options = _options.known(group["rule"]) | {"lr", "preset", *_NOT_LOADED}
         for key in [k for k in group if k not in options and k not in values]:
             del group[key]
@@ -369,18 +397,24 @@ def _load_groups(optimizer: MatrixOptimizer, saved: _Saved) -> None:
 
 
 def _check(
-    optimizer: MatrixOptimizer, run: Run, i: int, values: dict[str, Any]
-) -> None:
-    """UsageError before anything changes."""
+    optimizer: MatrixOptimizer,
+    run: Run,
+    i: int,
+    values: dict[str, Any],
+    begins: bool,
+) -> list[str]:
+    """UsageError before anything changes. Returns the states that `values`
+    lacks, which is an error unless they may begin anew."""
     name, p = run.names[i], optimizer._bound[i]
     mine = run.exposed[i]
     shapes = {o.key: o.shape for o in run.owned_of(i)}
-    for key in mine:
-        if key not in values and key not in (STEP, MASTER):
-            raise UsageError(
-                f"{_WHO}: parameter {name} lacks state '{key}'; it has "
-                f"{', '.join(map(str, values)) or 'none'}"
-            )
+    lacking = [k for k in mine if k not in values and k not in (STEP, MASTER)]
+    if lacking and not begins:
+        raise UsageError(
+            f"{_WHO}: parameter {name} lacks state '{lacking[0]}'; it has "
+            f"{', '.join(map(str, values)) or 'none'}; "
+            "load_state_dict(…, missing='init') begins it anew"
+        )
     for key, value in values.items():
         if key == STEP:
             check_step(f"{_WHO}: state 'step' of parameter {name}", value)
@@ -394,6 +428,7 @@ def _check(
             )
         whole = mine[key] if run.has_alone(i) else p
         _check_tensor(name, key, value, shapes.get(key, tuple(whole.shape)))
+    return lacking
 
 
 def _check_tensor(

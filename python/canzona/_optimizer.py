@@ -547,13 +547,17 @@ class MatrixOptimizer(QkClip):
 
     @torch._disable_dynamo
     @torch.no_grad()
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(
+        self, state_dict: dict[str, Any], missing: str = "error"
+    ) -> None:
         """Loads a state dict of this class, saved on any layout, or one of
         torch.optim.Muon or AdamW: by the parameters' names if both sides have
         them, otherwise by position. All ranks load the same; UsageError if it
-        does not fit, before anything changes."""
+        does not fit, before anything changes. `missing`: "init" lets states
+        that were not saved begin anew, as a rule with other options needs it;
+        groups of such parameters take over no options but rates."""
         with self._restored_on_error():
-            _load.load(self, state_dict)
+            _load.load(self, state_dict, missing)
         for after in self._optimizer_load_state_dict_post_hooks.values():
             after(self)
 

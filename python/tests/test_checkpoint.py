@@ -282,3 +282,83 @@ def test_a_mistake_in_one_ranks_state_dict_is_raised_on_all():
     first, second = spawn(2, one_ranks_mistake)
     assert second.startswith("load_state_dict(): state 'momentum_buffer' of")
     assert first == "rank 1: " + second
+
+
+def whole_states(path):
+    """Ten steps of plain Muon on one rank, and what they saved."""
+    model, told = layouts.build("one")
+    optimizer = layouts.optimizer_of(model, told, "muon")
+    layouts.steps(model, optimizer, 1, 10)
+    torch.save((model.state_dict(), optimizer.state_dict()), path)
+    return model, optimizer.state_dict()
+
+
+def begin_second_moments(layout, path, missing):
+    """Loads into NorMuon; the digests before and after ten more steps."""
+    model, told = layouts.build(layout)
+    optimizer = layouts.optimizer_of(
+        model, told, "muon", second_moment="normuon", beta2=0.5
+    )
+    weights, states = torch.load(path)
+    shaped = model.module if hasattr(model, "module") else model
+    with torch.no_grad():
+        for name, p in shaped.named_parameters():
+            p.copy_(layouts.like(p, weights[name]))
+    layouts.steps(model, optimizer, 21, 22)  # what loading must forget
+    with torch.no_grad():
+        for name, p in shaped.named_parameters():
+            p.copy_(layouts.like(p, weights[name]))
+    optimizer.load_state_dict(states, missing=missing)
+    assert optimizer.param_groups[0]["second_moment"] == "normuon"
+    assert optimizer.param_groups[0]["beta2"] == 0.5
+    before = layouts.digest(model, optimizer)
+    layouts.steps(model, optimizer, 11, 20)
+    return before, layouts.digest(model, optimizer)
+
+
+def test_states_that_were_not_saved_begin_if_asked(tmp_path):
+    path = str(tmp_path / "plain.pt")
+    model, saved = whole_states(path)
+    with pytest.raises(canzona.UsageError) as e:
+        begin_second_moments("one", path, "error")
+    for word in ("lacks state 'second_moment'", "missing='init'"):
+        assert word in str(e.value)
+    with pytest.raises(canzona.UsageError, match="missing='maybe'"):
+        begin_second_moments("one", path, "maybe")
+
+    # The same by hand: the saved states and zeros beside them.
+    other = layouts.optimizer_of(
+        model, {}, "muon", second_moment="normuon", beta2=0.5
+    )
+    by_name = {
+        n: saved["state"][k]
+        for g in saved["param_groups"]
+        for n, k in zip(g["param_names"], g["params"])
+    }
+    assert other.plan
+    for name, p in model.named_parameters():
+        for key, value in by_name[name].items():
+            other.state[p][key].copy_(value)
+    expected = layouts.digest(model, other)
+    layouts.steps(model, other, 11, 20)
+    expected = expected, layouts.digest(model, other)
+    assert begin_second_moments("one", path, "init") == expected
+    for layout in ("fsdp3", "ddp2", "shared2", "fsdp_tp"):
+        for got in spawn(
+            layouts.LAYOUTS[layout], begin_second_moments, layout, path, "init"
+        ):
+            assert got == expected, layout
+
+
+def ranks_that_disagree(path):
+    rank = dist.get_rank()
+    return begin_second_moments("fsdp2", path, "init" if rank else "error")
+
+
+def test_ranks_that_disagree_on_missing_states_all_refuse(tmp_path):
+    path = str(tmp_path / "plain.pt")
+    whole_states(path)
+    from conftest import errors
+
+    for kind, text in errors(2, ranks_that_disagree, path):
+        assert kind == "UsageError" and "lacks state 'second_moment'" in text

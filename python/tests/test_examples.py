@@ -1,8 +1,10 @@
 """Every example of examples/pytorch learns, started as its text says."""
 
 import importlib.util
+import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -72,8 +74,36 @@ def test_example_learns(name, tmp_path):
         assert "<html" in argument.read_text()
 
 
+# The program, where it is built beside the package.
+CANZONA = EXAMPLES.parents[1] / "build" / "canzona"
+
+
+@pytest.mark.skipif(not CANZONA.exists(), reason="there is no build/canzona")
+@pytest.mark.parametrize(
+    "fixed",
+    ["", "tp=2", "tp=2,zero=zero1", "zero=hier:2,recompute=on", "zero=zero2"],
+)
+def test_the_command_that_mesh_auto_prints(fixed):
+    answer = subprocess.run(
+        [CANZONA, "plan", "--model", "qwen3-0.6b", "--ranks", "4"]
+        + ["--mesh", "auto", "--forbid", "pp", "--layers", "2"]
+        + ["--memory-cap", "40GiB", "--global-batch", "64K", "--json"]
+        + (["--fix", fixed] if fixed else []),
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    commands = {one["runs"]: one for one in json.loads(answer)["commands"]}
+    words = shlex.split(commands["PyTorch"]["command"])
+    assert words[:4] == ["torchrun", "--standalone", "--nproc-per-node", "4"]
+    assert words[4] == "examples/pytorch/layout.py"
+    text = run("layout", 4, *words[5:], "--steps", "12")
+    losses = [float(x) for x in re.findall(r"loss\s+([0-9.]+\d)", text)]
+    assert len(losses) >= 2 and losses[-1] < losses[0], text
+
+
 def test_every_example_is_run():
     # scripts/test_megatron.py runs the one that needs a GPU.
     programs = {p.stem for p in EXAMPLES.glob("*.py")}
-    programs -= {"tiny", "megatron_gpt"}
+    programs -= {"tiny", "megatron_gpt", "layout"}
     assert programs == set(RANKS)

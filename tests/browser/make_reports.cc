@@ -20,6 +20,7 @@
 #include "canzona/report/plan_view.h"
 #include "canzona/report/runs/run_report.h"
 #include "canzona/report/runs/test_runs.h"
+#include "canzona/report/test_meshes.h"
 #include "canzona/report/test_sample.h"
 
 namespace canzona {
@@ -128,6 +129,10 @@ void write_zero(const std::string& folder) {
              zero_comparison_html(zero_sample(true)));
 }
 
+void write_meshes(const std::string& folder) {
+  write_file(folder + "/mesh.html", mesh_html(SampleMeshes(kHostile).shown()));
+}
+
 }  // namespace
 }  // namespace canzona
 
@@ -142,6 +147,7 @@ int main(int argc, char** argv) {
     canzona::write_placed(argv[1]);
     canzona::write_zero(argv[1]);
     canzona::write_cluster(argv[1]);
+    canzona::write_meshes(argv[1]);
   } catch (const std::exception& error) {
     std::cerr << "make_reports: " << error.what() << "\n";
     return 1;

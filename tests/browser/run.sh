@@ -196,6 +196,19 @@ has_not '<img'
 has "<h1>$hostile</h1>"
 has 'first stage, compute: '
 
+# The best mesh of each kind, twice: its time and its memory.
+open mesh.html
+ran
+has_not '<img'
+has "<h1>$hostile</h1>"
+count 2 '<title>hierarchical zero, tp: 500 ms</title>'
+count 2 '<title>tp: activations: 5.00 GiB</title>'
+has 'cap 40.00 GiB'
+has '<pre>canzona train --mesh dp=8,tp=8</pre>'
+has 'loses 25.0 %'
+has_not 'NaN'
+has_not 'undefined'
+
 # A ranking of ZeRO sizes shows ten rows; the others are folded.
 open zero.html
 ran
@@ -247,7 +260,7 @@ document.body.append(frame);
 </script></body></html>
 PAGE
 for page in small hostile large run runs hostile_run placed zero zero_experts \
-  cluster; do
+  cluster mesh; do
   for width in 420 1400; do
     chrome --allow-file-access-from-files --window-size=1500,1000 --dump-dom \
       "file://$folder/frame.html#$page.html,$width" >"$dom"

@@ -136,6 +136,27 @@ for change in seed=2 model.layers=4 model.length=8 rule.name=soap preset=small \
   says "${change%=*} is " 'in the checkpoint of step 12' \
     "and ${change#*=} now (--set)" 'instead of resuming'
 done
+# ... States that were not saved begin only if asked, on any mesh.
+canzona train --run moved --resume 12 --set rule.option.second_moment=normuon
+exits 2
+says 'rule.option.second_moment is none' 'and normuon now (--set)' \
+  'add --missing init'
+canzona train --resume moved/ckpt/step_00000012 --run begun --mesh tp=2 \
+  --set rule.option.second_moment=normuon --missing init
+exits 0
+says 'step 12 of 24'
+canzona train --run begun --resume auto --steps 25
+exits 0
+canzona train --resume begun --run back --missing init \
+  --set rule.option.second_moment=none
+exits 3
+says 'second_moment' 'that only the checkpoint has'
+canzona train --run nowhere --missing init
+exits 2
+says '--missing init: expected --resume as well'
+canzona train --run moved --resume 12 --missing zero
+exits 2
+says '--missing' 'zero'
 sed 's/line/LINE/' text.txt >other.txt
 canzona train --run moved --resume 12 --data other.txt
 exits 3

@@ -197,16 +197,11 @@ void launch_transpose(CudaEngine& engine, Matrices to, ConstMatrices from) {
 
 void launch_mirror(CudaEngine& engine, Matrices c) {
   if (engine.dry("mirror", c) || c.elements() * c.count == 0) return;
-  const auto launch = [&]<class Number>(Number) {
-    mirror_kernel<Number><<<tiles(c.rows, c.cols, c.count),
-                            dim3(kTile, kTileRows), 0, engine.stream()>>>(
-        {reinterpret_cast<Number*>(c.data), c.row_stride, c.matrix_stride},
-        c.rows, c.count);
-  };
-  if (size_of(c.dtype) == sizeof(uint16_t))
-    launch(uint16_t{});
-  else
-    with_real_type(c.dtype, launch);
+  with_real_type(c.dtype, [&]<class Real>(Real) {
+    mirror_kernel<Real>
+        <<<tiles(c.rows, c.cols, c.count), dim3(kTile, kTileRows), 0,
+           engine.stream()>>>(strided<Real>(c), c.rows, c.count);
+  });
   check_cuda(cudaGetLastError(), "mirror");
 }
 

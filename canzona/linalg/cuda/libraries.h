@@ -66,6 +66,8 @@ struct ProductShape {
   int64_t m = 0, n = 0, k = 0;
   Op op_a = Op::kNone, op_b = Op::kNone;
   bool wide_a = false, wide_b = false, wide_c = false;
+  // How many are usually multiplied together: algorithms are chosen for that.
+  int64_t usual_count = 1;
 
   auto operator<=>(const ProductShape&) const = default;
 };

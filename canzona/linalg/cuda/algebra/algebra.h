@@ -172,6 +172,12 @@ void normalize_operand(CudaEngine& engine, const Operand& x,
 void launch_tile_line(TileType type, const Tiles& d, const TileAddend& addend,
                       cudaStream_t stream);
 
+void launch_add_diagonal(TileType type, const Tiles& d, float value,
+                         cudaStream_t stream);
+
+// Writes the mirrored lower triangles of 16-bit squares into the upper ones.
+void launch_mirror_tiles(const Tiles& squares, cudaStream_t stream);
+
 // Stores 16-bit results in fp32 matrices or, with scalars, applies them to
 // weights as a product is. Copies, if there are any, are in bf16.
 void launch_tile_store(TileType type, const Tiles& x,

@@ -197,8 +197,11 @@ void CudaAlgebra::load_normalized(Operand& x, const Load& load,
 
 Operand CudaAlgebra::part(Arena& arena, int64_t rows, int64_t cols, bool tall,
                           const Strips& strips) {
-  return take(arena,
-              {.rows = rows, .cols = cols, .tall = tall, .strips = strips});
+  return take(arena, {.rows = rows,
+                      .cols = cols,
+                      .tall = tall,
+                      .strips = strips,
+                      .is_part = true});
 }
 
 void CudaAlgebra::load_parts(Operand& x, const Load& load,

@@ -86,9 +86,9 @@ __device__ Real blend_of(const BlendSource<Real>& source,
                          Real grad) {
   const Real value =
       add(mul(k.from_grad, grad), mul(k.from_momentum, momentum));
-  return source.as_sent
-             ? static_cast<Real>(from_bf16(to_bf16(static_cast<float>(value))))
-             : value;
+  if (!source.as_sent) return value;
+  return static_cast<Real>(
+      __bfloat162float(__float2bfloat16_rn(static_cast<float>(value))));
 }
 
 // Replaces gradients by the blends that the second pass computes again.

@@ -5,7 +5,6 @@
 #include "canzona/base/check.h"
 #include "canzona/linalg/cuda/algebra/algebra.h"
 #include "canzona/linalg/cuda/cuda_engine.h"
-#include "canzona/linalg/cuda/kernels.h"
 #include "canzona/linalg/cuda/libraries.h"
 #include "canzona/linalg/cuda/tiles/kernel_choice.h"
 #include "canzona/linalg/cuda/tiles/tile_product.h"
@@ -131,6 +130,12 @@ class TileAlgebra : public CudaAlgebra {
       launch_tile_line(type_, square_tiles(p), addend, engine_.stream());
   }
 
+  void add_diagonal(const Operand& d, double value) {
+    if (!engine_.dry("diagonal", dtype_, d.storage, d.rows, d.count, value))
+      launch_add_diagonal(type_, tiles_of(d), static_cast<float>(value),
+                          engine_.stream());
+  }
+
   // The product with the identity's share is rounded to 16 bits, as references
   // do.
   void round_first(const Store& store, const Operand& q, const Operand& x) {
@@ -230,31 +235,30 @@ class CublasAlgebra final : public TileAlgebra {
       : TileAlgebra(engine, dtype, false) {}
 
   void gram(Operand& r, const Operand& x, Half half) override {
-    if (x.strips.count > 1) return TileAlgebra::gram(r, x, half);
+    if (has_strips(x)) return TileAlgebra::gram(r, x, half);
     const Op op = x.tall ? Op::kTranspose : Op::kNone;
     const Op other = x.tall ? Op::kNone : Op::kTranspose;
-    square_product(half, view(r), 1, {view(x), op}, {view(x), other});
+    square_product(half, r, 1, {view(x), op}, {view(x), other});
   }
 
-  // The line is rounded before the square is added if it has the identity's
-  // share, which cuBLAS cannot add.
+  // The square and the line are rounded before the identity's share is added,
+  // which cuBLAS cannot add.
   void polynomial(Operand& p, const Operand& r, double a, double b, double c,
                   Half half, Readers readers) override {
     const double inside = identity_inside(p, a, readers);
     if (c == 0) return line(p, r, b, inside);
-    if (inside != 0) line(p, r, b, inside);
-    square_product(half, view(p), c, {view(r)}, {view(r)}, inside != 0 ? 1 : b,
-                   view(inside != 0 ? p : r));
+    square_product(half, p, c, {view(r)}, {view(r)}, b, view(r));
+    if (inside != 0) add_diagonal(p, inside);
   }
 
   void commuting_product(Operand& d, const Operand& a,
                          const Operand& b) override {
-    square_product(Half::kTriangle, view(d), 1, {view(a)}, {view(b)});
+    square_product(Half::kTriangle, d, 1, {view(a)}, {view(b)});
   }
 
   void multiply(Operand& y, const Operand& q, const Operand& x) override {
-    if (x.strips.count > 1) {
-      launch_mirror(engine_, view(q));
+    if (has_strips(x)) {
+      mirror(q);
       return TileAlgebra::multiply(y, q, x);
     }
     const ConstMatrices wide = view(x), square = view(q);
@@ -264,8 +268,8 @@ class CublasAlgebra final : public TileAlgebra {
 
   void multiply_into(const Store& store, const Operand& q,
                      const Operand& x) override {
-    if (x.strips.count > 1) {
-      launch_mirror(engine_, view(q));
+    if (has_strips(x)) {
+      mirror(q);
       return TileAlgebra::multiply_into(store, q, x);
     }
     CANZONA_CHECK(store.transpose == x.tall && store.out.contiguous() &&
@@ -276,11 +280,16 @@ class CublasAlgebra final : public TileAlgebra {
 
   void put_factor(std::byte* factor, const Operand& q,
                   const Operand& x) override {
-    launch_mirror(engine_, view(q));
+    mirror(q);
     CudaAlgebra::put_factor(factor, q, x);
   }
 
  private:
+  // True for one strip of several, too.
+  static bool has_strips(const Operand& x) {
+    return x.strips.count > 1 || x.is_part;
+  }
+
   // Views x as it is stored: transposed if it came tall.
   Matrices view(const Operand& x) const {
     const StoredShape shape = stored(x);
@@ -323,22 +332,31 @@ class CublasAlgebra final : public TileAlgebra {
                const ConstMatrices& addend = {}) {
     const ConstMatrices added = addend.data == nullptr ? c : addend;
     const float* scalars = engine_.push<float>({alpha, beta});
-    const ProductShape shape{dtype_, dtype_, c.rows, c.cols, a.cols(),
-                             a.op,   b.op,   true,   true,   true};
+    const ProductShape shape{dtype_, dtype_, c.rows, c.cols, a.cols(),   a.op,
+                             b.op,   true,   true,   true,   kUsualCount};
     LtProducts& products = engine_.lt_products();
     products.prepare(shape);
     if (!engine_.dry("cublas", c, a.data, a.op, b.data, b.op, added, beta == 0))
       products.run(shape, c, scalars, a.data, b.data, scalars + 1, &added);
   }
 
+  void mirror(const Operand& q) {
+    if (!engine_.dry("mirror", dtype_, q.storage, q.rows, q.count))
+      launch_mirror_tiles(tiles_of(q), engine_.stream());
+  }
+
+  // Matrices of a shape that a model usually has: as many layers.
+  static constexpr int64_t kUsualCount = 16;
+
   // Blocks of a few hundred rows keep a GPU busy; more of them save less and
   // less of the half that need not be computed.
   static constexpr int64_t kBlockRows = 512;
   static constexpr int64_t kMostBlocks = 8;
 
-  void square_product(Half half, const Matrices& c, double alpha,
+  void square_product(Half half, const Operand& d, double alpha,
                       const Factor& a, const Factor& b, double beta = 0,
                       const ConstMatrices& addend = {}) {
+    const Matrices c = view(d);
     const int64_t blocks =
         half == Half::kFull
             ? 1
@@ -354,15 +372,14 @@ class CublasAlgebra final : public TileAlgebra {
               addend.data == nullptr ? addend
                                      : block_of(addend, row, rows, 0, cols));
     }
-    launch_mirror(engine_, c);
+    mirror(d);
   }
 };
 
 }  // namespace
 
 std::unique_ptr<Algebra> make_tile_algebra(CudaEngine& engine, DType dtype) {
-  if (kernel_choice() == KernelChoice::kCublas)
-    return std::make_unique<CublasAlgebra>(engine, dtype);
+  if (uses_cublas()) return std::make_unique<CublasAlgebra>(engine, dtype);
   return std::make_unique<TileAlgebra>(engine, dtype);
 }
 

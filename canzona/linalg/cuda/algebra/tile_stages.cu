@@ -61,6 +61,51 @@ __global__ void __launch_bounds__(kThreads)
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
+    diagonal_kernel(Elements<T> d, float value) {
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i >= d.cols) return;
+  T& own = d.at(blockIdx.y, i * d.cols + i);
+  own = T(static_cast<float>(own) + value);
+}
+
+// Squares are mirrored in tiles, two numbers at a time.
+constexpr int32_t kMirrorSide = 64;
+
+__global__ void __launch_bounds__(kThreads) mirror_tiles_kernel(Tiles squares) {
+  constexpr int32_t kPairs = kMirrorSide / 2;
+  constexpr int32_t kRows = kThreads / kPairs;
+  __shared__ uint32_t pairs[kMirrorSide][kPairs + 1];
+  const auto* halves = reinterpret_cast<const uint16_t*>(pairs);
+  const auto row = static_cast<int32_t>(blockIdx.y) * kMirrorSide;
+  const auto col = static_cast<int32_t>(blockIdx.x) * kMirrorSide;
+  if (col > row) return;
+  const auto n = static_cast<int32_t>(squares.rows);
+  const int32_t lane = threadIdx.x % kPairs, first = threadIdx.x / kPairs;
+  auto* data = reinterpret_cast<uint16_t*>(squares.data) +
+               blockIdx.z * squares.matrix_stride;
+  for (int32_t i = first; i < kMirrorSide; i += kRows)
+    if (row + i < n && col + 2 * lane < n)
+      pairs[i][lane] = *reinterpret_cast<const uint32_t*>(
+          data + (row + i) * squares.row_stride + col + 2 * lane);
+  __syncthreads();
+  for (int32_t i = first; i < kMirrorSide; i += kRows) {
+    const int32_t to_row = col + i, to_col = row + 2 * lane;
+    if (to_row >= n) continue;
+    uint16_t* to = data + to_row * squares.row_stride + to_col;
+    const uint32_t one = halves[2 * lane * 2 * (kPairs + 1) + i];
+    const uint32_t other = halves[(2 * lane + 1) * 2 * (kPairs + 1) + i];
+    if (to_col > to_row && to_col + 1 < n) {
+      *reinterpret_cast<uint32_t*>(to) = one | other << 16;
+    } else {
+      if (to_col > to_row && to_col < n) to[0] = static_cast<uint16_t>(one);
+      if (to_col + 1 > to_row && to_col + 1 < n)
+        to[1] = static_cast<uint16_t>(other);
+    }
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
     store_kernel(Elements<T> x, TileWeights to) {
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= x.elements) return;
@@ -131,6 +176,24 @@ void scale_typed(const Tiles& x, const Tiles& r, double factor,
 }
 
 }  // namespace
+
+void launch_add_diagonal(TileType type, const Tiles& d, float value,
+                         cudaStream_t stream) {
+  const dim3 grid(blocks_for(d.cols, kThreads), static_cast<unsigned>(d.count));
+  if (type == TileType::kFp16)
+    diagonal_kernel<<<grid, kThreads, 0, stream>>>(Elements<__half>(d), value);
+  else
+    diagonal_kernel<<<grid, kThreads, 0, stream>>>(Elements<__nv_bfloat16>(d),
+                                                   value);
+  check_launch("a multiple of the identity");
+}
+
+void launch_mirror_tiles(const Tiles& squares, cudaStream_t stream) {
+  const unsigned side = blocks_for(squares.rows, kMirrorSide);
+  mirror_tiles_kernel<<<dim3(side, side, static_cast<unsigned>(squares.count)),
+                        kThreads, 0, stream>>>(squares);
+  check_launch("mirrored squares");
+}
 
 void launch_tile_line(TileType type, const Tiles& d, const TileAddend& addend,
                       cudaStream_t stream) {

@@ -189,8 +189,14 @@ KernelChoice kernel_choice() {
   return choice;
 }
 
+bool uses_cublas() {
+  if (kernel_choice() != KernelChoice::kAuto)
+    return kernel_choice() == KernelChoice::kCublas;
+  return tile_device_attribute(cudaDevAttrComputeCapabilityMajor) != 9;
+}
+
 const char* kernel_name() {
-  if (kernel_choice() == KernelChoice::kCublas) return "products by cuBLAS";
+  if (uses_cublas()) return "products by cuBLAS";
   return use_hopper(TileKernel::kAuto) ? "tiles for 9.0" : "portable tiles";
 }
 

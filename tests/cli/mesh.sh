@@ -1,0 +1,135 @@
+# canzona plan --mesh auto and canzona compare --meshes.
+. "$(dirname "$0")/words.sh"
+
+small="--model qwen3-0.6b --layers 4 --ranks 8 --memory-cap 8GB"
+small="$small --global-batch 64K --length 4096 --ranks-per-node 4"
+
+# The answer says what was chosen and why, what was searched, what it stands on,
+# what would change, and how to run it.
+# shellcheck disable=SC2086
+canzona plan $small --mesh auto -o plan.json --html mesh.html
+exits 0
+prints 'The fastest (predicted)' 'layouts:' 'not searched' 'predicted from' \
+  'nominal' 'The best of each kind' 'zero1' 'of the cap of 7.45 GiB' \
+  'links half as fast' '10 % less memory' 'half the batch' 'To copy' \
+  'torchrun --nnodes 2 --nproc-per-node 4' 'Megatron-Core'
+there mesh.html
+canzona validate plan.json
+exits 0
+prints sound
+
+# shellcheck disable=SC2086
+canzona plan $small --mesh auto --json --quiet
+is_json
+is_empty err
+member_is report mesh
+member_is world 8
+member_is global_batch_tokens 65536
+member_is memory_cap_bytes 8000000000
+member_is 'kinds 0 name' "$(member 'choice name')"
+member_is 'search proven' ON
+for name in 'search in_space' 'search over_cap' 'search too_slow' \
+  'search simulated' 'choice memory activations' 'choice tokens_per_second' \
+  'choice share_of_peak' 'choice dp_seconds' 'choice slow_bytes' \
+  'kinds 1 reason' 'changes 0 best name' 'not_searched 0' 'inputs 0' \
+  'commands 2 runs'; do
+  has_member "$name"
+done
+cp out first
+# shellcheck disable=SC2086
+canzona plan $small --mesh auto --json --quiet
+checks=$((checks + 1))
+cmp -s out first || fail 'the same question has another answer'
+
+# The plan that is written is the one that was predicted.
+dp=$(member 'choice mesh dp') tp=$(member 'choice mesh tp')
+pp=$(member 'choice mesh pp')
+checks=$((checks + 1))
+grep -q "\"dp\": $dp, \"cp\": 1, \"tp\": $tp, \"pp\": $pp" plan.json ||
+  grep -q "\"tp\":$tp" plan.json || fail 'plan.json has another mesh'
+
+# Kinds side by side.
+# shellcheck disable=SC2086
+canzona compare $small --meshes --html meshes.html
+exits 0
+prints 'The best of each kind' 'Where the time goes' 'Memory of the fullest' \
+  'tp+pp' 'bubble'
+lacks out 'To copy'
+there meshes.html
+
+# What is fixed stays, what is forbidden does not occur.
+# shellcheck disable=SC2086
+canzona plan $small --mesh auto --json --quiet --fix tp=2,recompute=on \
+  --forbid pp --tokens 8192 --zero hier:2
+exits 0
+member_is 'choice mesh tp' 2
+member_is 'choice mesh pp' 1
+member_is 'choice recompute' ON
+member_is 'choice tokens' 8192
+member_is 'choice zero z2' 2
+lacks out '"kind": "pp"'
+
+# A cluster's file stands for links and rates.
+cat >cluster.json <<'JSON'
+{"format": "canzona.cluster", "version": 1, "name": "two nodes",
+ "card": {"name": "toy card", "tflops": 100},
+ "levels": [
+   {"name": "node", "ranks": 4, "bytes_per_second": 100e9},
+   {"name": "all", "ranks": 8, "bytes_per_second": 10e9}]}
+JSON
+canzona plan --model qwen3-0.6b --layers 4 --ranks 8 --memory-cap 8GB \
+  --global-batch 64K --cluster cluster.json --mesh auto
+exits 0
+prints 'cluster two nodes' 'toy card' '4 per node'
+
+# Refused, with exit status 2.
+refuses '--mesh auto requires --ranks' -- plan --model qwen3-0.6b --mesh auto
+refuses '--meshes requires --ranks' -- compare --model qwen3-0.6b --meshes
+refuses '--ranks requires' -- plan --model qwen3-0.6b --mesh dp=8 --ranks 8
+refuses '--fix requires' -- compare --model qwen3-0.6b --mesh dp=8 --fix tp=2
+refuses '--micro-batches' -- plan --model qwen3-0.6b --ranks 8 --mesh auto \
+  --micro-batches 4
+refuses '--meshes' '--fix' -- compare --model qwen3-0.6b --ranks 8 --meshes \
+  --mesh dp=8
+# shellcheck disable=SC2086
+refuses 'no mesh of 8 ranks' -- plan $small --mesh auto --fix tp=3
+# shellcheck disable=SC2086
+refuses '--fix' -- plan $small --mesh auto --fix tp=many
+# shellcheck disable=SC2086
+refuses '--fix' -- plan $small --mesh auto --fix size=3
+# shellcheck disable=SC2086
+refuses '--forbid' -- plan $small --mesh auto --forbid gpus
+refuses '--ranks' '1 to 16384' -- plan --model qwen3-0.6b --ranks 1000000 \
+  --mesh auto
+refuses '--memory-cap' -- plan --model qwen3-0.6b \
+  --layers 4 --ranks 8 --global-batch 64K --mesh auto --memory-cap 100MB
+refuses '--global-batch' 'integer' -- plan --model qwen3-0.6b --ranks 8 \
+  --mesh auto --global-batch 4m
+
+# Ranks and layers that nothing divides have the layouts that are left.
+canzona plan --model qwen3-0.6b --layers 5 --ranks 7 --mesh auto \
+  --global-batch 56K --json --quiet --forbid recompute
+exits 0
+member_is 'choice mesh dp' 7
+
+# The printed command of canzona train runs, on 16 ranks that are threads.
+cat >config.json <<'JSON'
+{"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3",
+ "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4,
+ "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 8,
+ "vocab_size": 256, "tie_word_embeddings": true, "rms_norm_eps": 1e-6,
+ "rope_theta": 1000000, "max_position_embeddings": 4096, "hidden_act": "silu"}
+JSON
+numbered_lines 2000 >text.txt
+for fixed in '' '--fix tp=2,pp=2' '--fix tp=4,zero=hier:2'; do
+  # shellcheck disable=SC2086
+  canzona plan --model config.json --ranks 16 --mesh auto --length 64 \
+    --global-batch 4096 --ranks-per-node 8 --rule muon $fixed --quiet
+  exits 0
+  grep '^    canzona train' out | sed 's/^ *canzona //; s/DATA/text.txt/' >command
+  there command
+  # shellcheck disable=SC2046
+  computes $(cat command) --steps 2 --set eval.sequences=2
+  exits 0
+done
+finish
