@@ -33,19 +33,21 @@ COLORS = {"adamw": "#888888", "muon": "#d95f02", "soap": "#1b9e77",
           "shampoo": "#7570b3"}
 
 
-def parse_arguments():
+def parse_arguments(about=__doc__, rules=RULES, steps=600,
+                    out="build/against_adamw"):
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+        description=about, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--canzona", default="build/canzona")
     parser.add_argument("--data", required=True)
     parser.add_argument("--preset", default="small")
-    parser.add_argument("--steps", type=int, default=600, help="of AdamW")
+    parser.add_argument("--steps", type=int, default=steps,
+                        help="of AdamW, if it is among the rules")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--batch", type=int, default=8,
                         help="sequences of a step")
     parser.add_argument("--cores", type=int, default=os.cpu_count())
-    parser.add_argument("--out", default="build/against_adamw")
-    parser.add_argument("--rules", default=",".join(RULES))
+    parser.add_argument("--out", default=out)
+    parser.add_argument("--rules", default=",".join(rules))
     parser.add_argument("--set", action="append", default=[],
                         help="key=value, for all runs")
     parser.add_argument("--rate", action="append", default=[],
@@ -58,29 +60,33 @@ def parse_arguments():
 
 
 class Bench:
-    def __init__(self, args):
+    """Runs of rules, or of forms of the rule `one`."""
+
+    def __init__(self, args, table=RULES, one=""):
         self.args = args
+        self.table = table
+        self.one = one
         self.begin = time.time()
         self.rules = args.rules.split(",")
         self.free = args.cores
         self.changed = threading.Condition()
-        self.rates = {rule: RULES[rule][1] for rule in RULES}
+        self.rates = {rule: table[rule][1] for rule in table}
         for text in args.rate:
             rule, rate = text.split("=")
             self.rates[rule] = float(rate)
 
     def steps(self, rule):
-        return round(RULES[rule][0] * self.args.steps)
+        return round(self.table[rule][0] * self.args.steps)
 
     def ranks(self, rule):
-        return min(RULES[rule][2], self.args.cores)
+        return min(self.table[rule][2], self.args.cores)
 
     def folder(self, rule, rate, seed):
         return os.path.join(self.args.out, f"{rule}_{rate:g}_{seed}")
 
     def command(self, rule, rate, seed):
         command = [self.args.canzona, "train", "--preset", self.args.preset,
-                   "--data", self.args.data, "--rule", rule,
+                   "--data", self.args.data, "--rule", self.one or rule,
                    "--steps", str(self.steps(rule)), "--seed", str(seed),
                    "--run", self.folder(rule, rate, seed), "--overwrite",
                    "--ranks", str(self.ranks(rule)),
@@ -89,7 +95,7 @@ class Bench:
                    f"batch.micro={self.args.batch // self.ranks(rule)}"]
         # Runs of all lengths are measured on the same text.
         command += ["--set", "eval.sequences=all"]
-        command += RULES[rule][3]
+        command += self.table[rule][3]
         for setting in self.args.set:
             command += ["--set", setting]
         return command

@@ -20,10 +20,10 @@ class ClusterTable:
         self.args = args
         self.text = []
 
-    def predicted(self, verb, *words):
+    def predicted(self, verb, *words, activations="none"):
         command = [self.args.canzona, verb, *map(str, words),
-                   "--ranks-per-node", "8", "--activations", "none", "--json",
-                   "--quiet"]
+                   "--ranks-per-node", "8", "--activations", activations,
+                   "--json", "--quiet"]
         done = subprocess.run(command, capture_output=True, text=True,
                               check=True)
         return json.loads(done.stdout)

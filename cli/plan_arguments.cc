@@ -69,8 +69,7 @@ std::vector<SharedRow> input_rows(PlanArguments& a) {
                            "give tensors with matching names to AdamW; "
                            "repeatable, the last match wins")},
       {kPlan, option("--mesh", a.mesh, "AXES",
-                     cat(kAxesHelp, "; auto: the fastest, with --ranks"))
-                  .offering({kAutoMesh})},
+                     cat(kAxesHelp, "; auto: the fastest, with --ranks"))},
       {kCompare | kSimulate | kBench,
        option("--mesh", a.mesh, "AXES", kAxesHelp)}};
 }

@@ -276,6 +276,12 @@ TrainSettings settings_of(const TrainConfig& config) {
   settings.learning_rate = rate_of(config, config.rule.learning_rate);
   settings.adamw_learning_rate = rate_of(config, config.adamw.learning_rate);
   settings.clip_norm = config.clip;
+  if (config.qk_clip.tau > 0) {
+    settings.qk_clip = {.tau = config.qk_clip.tau,
+                        .alpha = config.qk_clip.alpha,
+                        .queries_alone = config.qk_clip.group == "q_only"};
+    settings.decoder.notes_logits = true;
+  }
   settings.eval_every = config.eval.every;
   settings.eval_sequences = eval_sequences_of(config);
   settings.max_skipped = config.max_skipped;

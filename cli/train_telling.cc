@@ -1,5 +1,6 @@
 #include "cli/train_telling.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -358,6 +359,13 @@ void Narrator::on_step(const StepMetrics& metrics) {
         " (spike.factor ", number_text(telling_.job.settings.spike_factor),
         ")"));
   }
+  if (metrics.clipped_heads.value_or(0) > 0 && (due || !has_clipped_)) {
+    has_clipped_ = true;
+    out_.note(cat("note: step ", metrics.step, ": QK-clip scaled ",
+                  counted_text(*metrics.clipped_heads, "head"),
+                  "; the largest logit was ",
+                  fmt::format("{:.4g}", *metrics.largest_logit)));
+  }
   if (!due && metrics.step != steps && !metrics.skipped) return;
   say([&](const Ink& ink) { return step_line(metrics, steps, ink); });
 }
@@ -423,7 +431,8 @@ Document dry_run_view(const TrainConfig& config, const TrainJob& job,
   out.set("mesh", to_string(plan.mesh));
   out.set("mesh_from", config.origin("mesh")).set("data", tokens.describe());
   out.set("data_tokens", tokens.size()).set("rule", plan.rule);
-  out.add(precision_members(precision)).set("strategy", config.planner["strategy"]);
+  out.add(precision_members(precision))
+      .set("strategy", config.planner["strategy"]);
   out.set("teams", teams_text(plan.options.teams));
   out.set("predicted_step_seconds", job.step_seconds());
   out.set("flops_per_second", job.speed ? job.speed->flops_per_second : 0);

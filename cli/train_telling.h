@@ -85,7 +85,8 @@ class Narrator : public TrainObserver {
   const Telling& telling_;
   const Output& out_;
   RunFolder* folder_;
-  bool is_first_ = true;  // no step of this start was reported yet
+  bool is_first_ = true;      // no step of this start was reported yet
+  bool has_clipped_ = false;  // QK-clip was reported
   bool has_resumed_ = false;
   int64_t num_unrecorded_ = 0;
   int64_t first_unrecorded_ = 0;

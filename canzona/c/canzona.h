@@ -52,6 +52,15 @@ CANZONA_API const char* canzona_rules(void);
 /* Describes a device: "OpenBLAS 0.3.21 …, bf16 by amx". */
 CANZONA_API const char* canzona_describe(const char* device);
 
+/* QK-clip: what rows of queries and keys are multiplied by after a step.
+ * `largest` has the largest logit of each query head, of which heads / groups
+ * share a key. `factors` gets, one after another, those of queries by head, of
+ * their parts that meet a key shared by all heads, and of keys by group.
+ * `alone`: each query head takes all of its own factor, keys none. */
+CANZONA_API int canzona_qk_factors(const double* largest, int32_t heads,
+                                   int32_t groups, double tau, double alpha,
+                                   int32_t alone, double* factors);
+
 /* Plans (docs/plan.md: the JSON of placed storage, and of its plan). */
 CANZONA_API canzona_plan* canzona_plan_placed(const char* json, int64_t length);
 CANZONA_API const char* canzona_plan_json(canzona_plan* plan);

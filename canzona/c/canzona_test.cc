@@ -87,6 +87,18 @@ bool error_has(const char* words) {
   return std::string(canzona_error()).find(words) != std::string::npos;
 }
 
+TEST(CQkClip, GivesFactorsOfQueriesPartsAndKeys) {
+  const double largest[] = {40, 1, 1, 1};
+  double factors[10];
+  ASSERT_EQ(canzona_qk_factors(largest, 4, 2, 10, 0.5, 0, factors), 0);
+  EXPECT_THAT(factors,
+              testing::ElementsAre(0.5, 0.5, 1, 1, 0.25, 0.25, 1, 1, 0.5, 1));
+  EXPECT_EQ(canzona_qk_factors(largest, 4, 3, 10, 0.5, 0, factors), -1);
+  EXPECT_THAT(canzona_error(), HasSubstr("3 keys do not divide 4"));
+  EXPECT_EQ(canzona_qk_factors(nullptr, 4, 2, 10, 0.5, 0, factors), -1);
+  EXPECT_THAT(canzona_error(), HasSubstr("largest is NULL"));
+}
+
 TEST(CPlan, IsTheSameForTheSameRequest) {
   canzona_plan* one = plan_of_text(kRequest);
   canzona_plan* two = plan_of_text(kRequest);

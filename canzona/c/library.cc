@@ -1,4 +1,5 @@
 // Functions of canzona.h that need no handle.
+#include <algorithm>
 #include <memory>
 #include <string>
 
@@ -9,6 +10,7 @@
 #include "canzona/linalg/cuda_device.h"
 #include "canzona/linalg/engine.h"
 #include "canzona/report/models_view.h"
+#include "canzona/rules/qk_clip.h"
 
 extern "C" {
 
@@ -34,6 +36,20 @@ const char* canzona_describe(const char* device) {
     thread_local std::string text;
     text = canzona::engine_of(device)->describe();
     return text.c_str();
+  });
+}
+
+int canzona_qk_factors(const double* largest, int32_t heads, int32_t groups,
+                       double tau, double alpha, int32_t alone,
+                       double* factors) {
+  return canzona::status_of([&] {
+    canzona::require_argument(largest, "canzona_qk_factors", "largest");
+    canzona::require_argument(factors, "canzona_qk_factors", "factors");
+    const canzona::QkFactors found = canzona::qk_factors(
+        {largest, canzona::index(std::max(heads, 0))}, groups,
+        {.tau = tau, .alpha = alpha, .queries_alone = alone != 0});
+    for (const auto* part : {&found.query, &found.query_rope, &found.key})
+      factors = std::ranges::copy(*part, factors).out;
   });
 }
 

@@ -108,7 +108,7 @@ class Reader {
   }
 
   void read_metadata() {
-    std::vector<std::string> rules = {"ns", "root"};
+    std::vector<std::string> rules = {"ns", "root", "qkclip"};
     for (const RuleEntry& entry : rule_table()) rules.push_back(entry.name);
     fixture_.rule = word("rule", rules);
     fixture_.preset = printable(text("preset"), 40);
@@ -120,6 +120,7 @@ class Reader {
         parse_integer(text("steps"), 1, kMaxFixtureSteps,
                       cat(printable(fixture_.file), ": __metadata__ steps"));
     fixture_.options = json("options");
+    if (fixture_.rule == "qkclip") fixture_.geometry = json("geometry");
     read_tolerance(json("tolerance"));
   }
 

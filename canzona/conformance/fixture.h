@@ -49,16 +49,19 @@ std::string to_string(const TensorName& name);
 
 struct Fixture {
   std::string file;
-  std::string rule;  // a name of the rules' table; or pure: ns, root
+  std::string rule;  // a name of the rules' table; or pure: ns, root, qkclip
   std::string preset;
   std::string dtype;  // f64, f32, bf16_ns; any text for pure functions
   bool injected = false;
   int64_t steps = 0;
   Json options;
+  Json geometry;  // of qkclip: by number of the input
   std::map<std::string, std::optional<double>> tolerance;  // nothing: skip
   std::map<std::string, FixtureTensor> tensors;
 
-  bool is_pure() const { return rule == "ns" || rule == "root"; }
+  bool is_pure() const {
+    return rule == "ns" || rule == "root" || rule == "qkclip";
+  }
   // Throws UsageError if it is missing; find() returns null instead.
   const FixtureTensor& tensor(const std::string& name) const;
   const FixtureTensor* find(const std::string& name) const;

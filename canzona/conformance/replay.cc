@@ -11,6 +11,7 @@
 #include "canzona/conformance/translate.h"
 #include "canzona/rules/muon/linked.h"
 #include "canzona/rules/muon/newton_schulz.h"
+#include "canzona/rules/qk_clip.h"
 #include "canzona/rules/rule.h"
 #include "canzona/rules/runs.h"
 #include "canzona/rules/shampoo/roots.h"
@@ -457,7 +458,7 @@ Findings check_outputs(Engine& engine, const Fixture& fixture,
   for (const auto& [text, out] : fixture.tensors) {
     const TensorName name = *parse_tensor_name(text);
     const std::string dtype = output_dtype(name.what);
-    if (name.what == "in") continue;
+    if (name.what == "in" || name.what == "max_logits") continue;
     if (dtype != "f64" && dtype != "f32" && dtype != "bf16")
       fixture.refuse(cat("tensor ", quoted(text), " is not a result"));
     const FixtureTensor& in = input_of(fixture, name, out);
@@ -537,10 +538,73 @@ Findings check_roots(Engine& engine, const Fixture& fixture,
   return check_outputs(engine, fixture, checked, function_of);
 }
 
+// Returns what every row of input `number` is multiplied by.
+std::vector<double> row_factors(const Fixture& fixture, int64_t number,
+                                const QkClip& clip) {
+  const std::string where =
+      cat(printable(fixture.file), ": geometry of in.", number);
+  const Json& of = get_member(fixture.geometry, cat(number).c_str(), where);
+  const auto count = [&](const char* key) {
+    return get_integer(of, key, 1, 1 << 20, where);
+  };
+  const std::string weight = get_string(of, "weight", where);
+  const int64_t heads = count("heads");
+  const int64_t groups = weight == "qkv" ? count("groups") : heads;
+  const QkFactors factors = qk_factors(
+      fixture.tensor(cat("max_logits.", number)).values, groups, clip);
+  std::vector<double> rows;
+  for (int64_t g = 0; g < groups; ++g) {
+    const auto put = [&](const char* key, double factor) {
+      rows.insert(rows.end(), index(count(key)), factor);
+    };
+    const int64_t first = g * (heads / groups);
+    if (weight == "qkv") {
+      for (int64_t h = first; h < first + heads / groups; ++h)
+        put("head_dim", factors.query.at(index(h)));
+      put("head_dim", factors.key.at(index(g)));
+      put("head_dim", 1);
+    } else if (weight == "mla_q") {
+      put("nope", factors.query.at(index(g)));
+      put("rope", factors.query_rope.at(index(g)));
+    } else if (weight == "mla_kv") {
+      put("nope", factors.key.at(index(g)));
+      put("value", 1);
+    } else {
+      throw Unsupported(cat("weight=", printable(weight)));
+    }
+  }
+  return rows;
+}
+
+Findings check_qk_clip(Engine& engine, const Fixture& fixture,
+                       const CheckOptions& checked) {
+  OptionReader from(fixture);
+  const QkClip clip{.tau = from.real("qk_clip.tau"),
+                    .alpha = from.real("qk_clip.alpha")};
+  from.finish();
+  const auto function_of = [&](const TensorName& name, const std::string&,
+                               Findings&) -> Function {
+    return [&, name](ConstMatrices in, Matrices out) {
+      const std::vector<double> rows = row_factors(fixture, name.step, clip);
+      if (std::ssize(rows) != in.rows)
+        fixture.refuse(cat("in.", name.step, " has ", in.rows,
+                           " rows, its heads have ", rows.size()));
+      EngineMemory memory(engine);
+      const Run factors =
+          in.dtype == DType::kFp64
+              ? memory.put(rows)
+              : memory.put(std::vector<float>(rows.begin(), rows.end()));
+      engine.scale_rows(out, in, as_matrices(ConstRun(factors), 1, in.rows, 1));
+    };
+  };
+  return check_outputs(engine, fixture, checked, function_of);
+}
+
 }  // namespace
 
 Findings check_pure(Engine& engine, const Fixture& fixture,
                     const CheckOptions& options) {
+  if (fixture.rule == "qkclip") return check_qk_clip(engine, fixture, options);
   return fixture.rule == "ns" ? check_newton_schulz(engine, fixture, options)
                               : check_roots(engine, fixture, options);
 }

@@ -82,8 +82,8 @@ struct CheckOptions {
 Findings replay(Engine& engine, const Fixture& fixture,
                 const CheckOptions& options);
 
-// Checks fixtures of pure functions: Newton–Schulz and inverse roots, each
-// input in every number format for which the fixture has a result.
+// Checks fixtures of pure functions: Newton–Schulz, inverse roots and QK-clip,
+// each input in every number format for which the fixture has a result.
 
 // Throws Unsupported; UsageError if the file is invalid.
 Findings check_pure(Engine& engine, const Fixture& fixture,

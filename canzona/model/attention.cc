@@ -191,6 +191,17 @@ void Attention<Real>::attend_queries(const Group& g, const Block& b, Real* out,
       sizes_.per_group, sizes_.head_dim);
 }
 
+// Requires the maxima of a block's queries, by token and head.
+template <class Real>
+void Attention<Real>::note_largest(const Group& g, const Block& b,
+                                   Real* largest_logits) const {
+  for (int64_t row = 0; row < b.tokens * sizes_.per_group; ++row) {
+    Real& most = largest_logits[g.first_head + row % sizes_.per_group];
+    const Real own = space_.largest[row];
+    if (own > most || std::isnan(own)) most = own;
+  }
+}
+
 template <class Real>
 template <class Work>
 void Attention<Real>::each_query_block(const Work& work) const {
@@ -208,12 +219,14 @@ void Attention<Real>::each_group(Real* qkv, const Work& work) const {
 
 template <class Real>
 void Attention<Real>::forward(Real* qkv, const HeadNorms<Real>& norms,
-                              Real* out, Real* log_sums) {
+                              Real* out, Real* log_sums, Real* largest_logits) {
   each_group(qkv, [&](const Group& g) {
     turn(g, norms);
     if (past_.keys != nullptr) keep_values(g);
-    each_query_block(
-        [&](const Block& b) { attend_queries(g, b, out, log_sums); });
+    each_query_block([&](const Block& b) {
+      attend_queries(g, b, out, log_sums);
+      if (largest_logits != nullptr) note_largest(g, b, largest_logits);
+    });
   });
 }
 

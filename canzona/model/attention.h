@@ -71,9 +71,10 @@ class Attention {
   Attention(const DecoderConfig& config, const DecoderSizes& sizes,
             Engine& engine, const AttentionSpace<Real>& space);
 
-  // qkv is only read.
+  // qkv is only read. If `largest_logits` is not null, each of its numbers, by
+  // head, becomes the largest logit so far; NaN stays.
   void forward(Real* qkv, const HeadNorms<Real>& norms, Real* out,
-               Real* log_sums);
+               Real* log_sums, Real* largest_logits = nullptr);
 
   // Makes forward() continue after these tokens and append its own: one
   // sequence, whose number of past tokens must be a multiple of 64 unless it
@@ -138,6 +139,7 @@ class Attention {
   void attend(const Group& g, const Block& b);
   void attend_queries(const Group& g, const Block& b, Real* out,
                       Real* log_sums);
+  void note_largest(const Group& g, const Block& b, Real* largest_logits) const;
   void attend_backward(const Group& g, const Block& b);
   void attend_queries_backward(const Group& g, const Block& b,
                                const Saved& saved);

@@ -51,7 +51,9 @@ struct Trial {
     return {norms.data(), norms.data() + sizes.head_dim};
   }
   void forward(std::vector<Real> qkv) {
-    attention->forward(qkv.data(), weights(), out.data(), log_sums.data());
+    largest.resize(static_cast<size_t>(sizes.heads()), Real{-1e30});
+    attention->forward(qkv.data(), weights(), out.data(), log_sums.data(),
+                       largest.data());
   }
 
   DecoderConfig config;
@@ -59,7 +61,7 @@ struct Trial {
   std::unique_ptr<Engine> engine = make_cpu_engine();
   std::vector<std::byte> memory;
   std::unique_ptr<Attention<Real>> attention;
-  std::vector<Real> out, log_sums, norms;
+  std::vector<Real> out, log_sums, norms, largest;
 };
 
 // One normed and rotated head of a row.
@@ -83,8 +85,10 @@ std::vector<double> turned(const double* raw, const double* weight, int64_t dim,
   return result;
 }
 
+// `largest`, by head, becomes the largest logit.
 std::vector<double> plain(const Trial<double>& trial,
-                          const std::vector<double>& qkv) {
+                          const std::vector<double>& qkv,
+                          std::vector<double>* largest = nullptr) {
   const DecoderSizes& s = trial.sizes;
   const int64_t dim = s.head_dim;
   std::vector<double> out;
@@ -107,6 +111,11 @@ std::vector<double> plain(const Trial<double>& trial,
             std::sqrt(static_cast<double>(dim)));
       }
       const double most = *std::max_element(scores.begin(), scores.end());
+      if (largest != nullptr) {
+        largest->resize(static_cast<size_t>(s.heads()), -1e30);
+        double& of_head = (*largest)[static_cast<size_t>(head)];
+        of_head = std::max(of_head, most);
+      }
       double total = 0;
       for (double& score : scores) total += score = std::exp(score - most);
       for (int64_t i = 0; i < dim; ++i) {
@@ -135,6 +144,25 @@ TEST_P(AttentionTest, IsThatOfPlainLoops) {
     ASSERT_NEAR(trial.out[i], right[i], 1e-13) << i;
     ASSERT_NEAR(static_cast<double>(single.out[i]), right[i], 4e-6) << i;
   }
+}
+
+TEST_P(AttentionTest, NotesTheLargestLogitOfEveryHead) {
+  Trial<double> trial(GetParam(), 6, 2, 10);
+  std::vector<double> largest;
+  for (const int seed : {1, 5}) {  // over all calls
+    const auto qkv = numbers(seed, trial.sizes.tokens() * trial.sizes.qkv());
+    trial.forward(qkv);
+    plain(trial, qkv, &largest);
+  }
+  ASSERT_EQ(largest.size(), 6U);
+  for (size_t head = 0; head < largest.size(); ++head)
+    EXPECT_NEAR(trial.largest[head], largest[head], 1e-13) << head;
+  auto qkv = numbers(5, trial.sizes.tokens() * trial.sizes.qkv());
+  qkv[0] = std::nan("");
+  trial.forward(qkv);
+  trial.forward(numbers(1, trial.sizes.tokens() * trial.sizes.qkv()));
+  EXPECT_TRUE(std::isnan(trial.largest[0]));
+  EXPECT_FALSE(std::isnan(trial.largest[5]));
 }
 
 // With scores in the thousands, one key takes everything, and nothing

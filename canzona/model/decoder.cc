@@ -1,6 +1,7 @@
 #include "canzona/model/decoder.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -82,6 +83,12 @@ void Decoder<Real>::build_layers(const Model& shapes) {
         tools(), shapes, parallel_.first_layer + i, parallel_,
         norms == nullptr ? nullptr : norms + i * 2 * sizes_.head_dim);
   }
+}
+
+template <class Real>
+void Decoder<Real>::forget_logits() {
+  std::fill_n(cut_.space.largest_logits, num_logits(),
+              -std::numeric_limits<Real>::infinity());
 }
 
 template <class Real>

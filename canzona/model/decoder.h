@@ -97,6 +97,14 @@ class Decoder {
   // outlive the use.
   void set_past(std::span<PastTokens<Real>> layers);
 
+  // The largest logit of each of this rank's layers and heads since
+  // forget_logits(), layer by layer; NaN if one was. Requires
+  // DecoderConfig::notes_logits.
+  std::span<const Real> largest_logits() const {
+    return {cut_.space.largest_logits, num_logits()};
+  }
+  void forget_logits();
+
   double balance_loss(int64_t slot) const;
   int64_t reserved() const { return reserved_; }  // bytes
   double comm_seconds() const;  // in collectives of tp and ep so far
@@ -130,6 +138,10 @@ class Decoder {
     return parallel_.first_layer + 1 + static_cast<int64_t>(layer);
   }
   int64_t stream_size() const { return sizes_.tokens() * sizes_.hidden; }
+  size_t num_logits() const {
+    if (cut_.space.largest_logits == nullptr) return 0;
+    return static_cast<size_t>(parallel_.num_layers * sizes_.heads());
+  }
 
   DecoderConfig config_;
   Parallel parallel_;

@@ -85,6 +85,8 @@ struct DecoderConfig {
   // sequences are distributed over ranks.
   double balance_coefficient = 0.01;
   bool recompute = false;  // layers keep only their input
+  // Notes the largest logit of every head of attention.
+  bool notes_logits = false;
   // Tokens whose logits are in memory at once; 0 chooses by the vocabulary's
   // size.
   int64_t head_chunk = 0;

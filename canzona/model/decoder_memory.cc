@@ -84,6 +84,9 @@ Space<Real> take_space(const DecoderConfig& config, const Parallel& parallel,
   if (parallel.tp_size() > 1 && config.architecture.qk_norm)
     space.head_norms =
         cutter.take<Real>(parallel.num_layers, 2 * sizes.head_dim);
+  if (config.notes_logits)
+    space.largest_logits =
+        cutter.take<Real>(parallel.num_layers, sizes.heads());
   return space;
 }
 

@@ -53,6 +53,8 @@ struct Space {
   // of the heads and its sums wait for those of the others. Null without such
   // norms.
   Real* head_norms = nullptr;
+  // The largest logit of every layer and head; null if none is noted.
+  Real* largest_logits = nullptr;
 };
 
 template <class Real>

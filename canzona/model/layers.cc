@@ -77,6 +77,9 @@ Layer<Real>::Layer(const Tools<Real>& tools, const Model& shapes, int64_t layer,
       head_norms_(head_norms) {
   if (head_norms_ != nullptr)
     std::fill_n(head_norms_, 2 * tools.sizes.head_dim, Real{0});
+  if (tools.space.largest_logits != nullptr)
+    largest_logits_ = tools.space.largest_logits +
+                      (layer - parallel.first_layer) * tools.sizes.heads();
 }
 
 template <class Real>
@@ -113,7 +116,7 @@ void Layer<Real>::forward(const Real* x, const LayerSaved<Real>& saved,
   norm(space.normed, x, tensors_.input_norm);
   qkv().apply(saved.qkv, space.normed, tokens);
   tools_.attention.forward(saved.qkv, head_norm_weights(), saved.attention,
-                           saved.log_sums);
+                           saved.log_sums, largest_logits_);
   o().apply(space.delta, saved.attention, tokens);
   tools_.tp.add(space.delta, count, "attention");
   ops<Real>().add_norm(space.normed, saved.middle, x, space.delta,

@@ -103,6 +103,7 @@ class Layer {
   LayerTensors tensors_;
   FeedForward<Real> feed_;
   Real* head_norms_;
+  Real* largest_logits_ = nullptr;  // of this layer's heads; null: not noted
 };
 
 // Looks up the embedding's rows for the tokens of a micro-batch.

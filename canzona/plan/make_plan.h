@@ -32,6 +32,26 @@ struct PlanRequest {
 // validate(), not here.
 Plan make_plan(const PlanRequest& request);
 
+// A plan before its prefetch is chosen, which is then 0, without summary and
+// digest: for searches that make many. If teams are allowed, they are used even
+// where they do not pay.
+struct PlanDraft {
+  Plan plan;
+  bool chooses_prefetch = false;
+};
+PlanDraft draft_plan(const PlanRequest& request);
+
+// The memory, on any rank, of one more usual slot, and of the second large slot
+// that comes with the first prefetch.
+struct SlotBytes {
+  int64_t usual = 0;
+  int64_t large = 0;
+
+  // Returns the prefetch for which so many bytes are enough.
+  int32_t fit_in(int64_t room, const Model& model) const;
+};
+SlotBytes slot_bytes(const Plan& plan);
+
 struct StrategyInfo {
   std::string name;
   std::string summary;

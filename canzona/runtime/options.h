@@ -7,6 +7,7 @@
 // Values.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,12 @@ struct RuntimeOptions {
   Trace* trace = nullptr;
 };
 
+// What the rows of a trained tensor are multiplied by, one number for each.
+struct RowFactors {
+  int32_t tensor = 0;
+  std::vector<float> factors;
+};
+
 struct StepSettings {
   double learning_rate = 0;         // for matrices, whatever the rule
   double adamw_learning_rate = -1;  // for all else; negative: the same
@@ -49,6 +56,9 @@ struct StepSettings {
   double gradient_factor = 1;
   double clip_norm = 0;  // 0: no clipping
   bool wants_norm = false;
+  // Applied to the weights that the step has updated, and to their masters,
+  // before they are sent. Only with engines on the host.
+  std::vector<RowFactors> row_factors = {};
 };
 
 struct StepOutcome {

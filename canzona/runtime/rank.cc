@@ -7,6 +7,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/schedule/modules.h"
+#include "canzona/plan/schedule/state_boxes.h"
 #include "canzona/runtime/engine_lanes.h"
 
 namespace canzona {
@@ -307,6 +308,40 @@ WaitWatch::~WaitWatch() {
   times.links_exposed += seconds(rank_.groups.links_busy() - host_->links);
   times.exchange_exposed +=
       seconds(rank_.groups.exchange_busy() - host_->exchange);
+}
+
+namespace {
+
+// `weights` are the run `in_shard` of the tensor's tp shard; `parameter` is
+// where that begins among the parameters.
+void scale_run(Rank& rank, int32_t tensor, const Extent& in_shard,
+               int64_t parameter, float* weights) {
+  const auto found = rank.row_factors.find(tensor);
+  if (found == rank.row_factors.end()) return;
+  float* next = weights;
+  for (const Rectangle& r :
+       shard_rectangles(rank.tensor(tensor), rank.part.grid.tp_ranks(),
+                        rank.at.tp_rank, in_shard))
+    for (int64_t row = r.first_row; row < r.end_row(); ++row) {
+      const float factor = found->second[index(row)];
+      for (int64_t col = 0; col < r.num_cols; ++col) *next++ *= factor;
+    }
+  if (rank.store.rounded())
+    rank.engine.round_to_bf16(rank.store.rounded_copy(parameter), weights,
+                              in_shard.count);
+}
+
+}  // namespace
+
+void scale_rows(Rank& rank, const KeptMatrix& matrix) {
+  for (const Piece& piece : matrix.pieces)
+    scale_run(rank, rank.tensor_of(matrix), {piece.in_shard, piece.elements()},
+              piece.parameter, rank.store.weights(piece));
+}
+
+void scale_rows(Rank& rank, const KeptElements& elements) {
+  scale_run(rank, elements.tensor, elements.in_shard, elements.parameter,
+            rank.store.weights(elements));
 }
 
 void add_pieces(const Rank& rank, size_t kept, TensorBatch& batch) {

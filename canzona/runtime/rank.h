@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -209,6 +210,8 @@ struct Rank {
   const std::unique_ptr<Timed> timed;
   Track* track = nullptr;
   RuntimeTimes times;
+  // Of the step, by tensor of the part (StepSettings::row_factors).
+  std::map<int32_t, std::span<const float>> row_factors;
   std::set<std::string> labels;
   std::vector<std::string_view> module_labels;
   Groups groups;  // last: its threads use the store
@@ -309,6 +312,11 @@ inline void copy_back(const WireOps& ops, std::byte* from, const std::byte* to,
 
 // The reduced gradients of all parts in which a rank works.
 GradientRuns gradient_runs(const std::vector<const Rank*>& ranks);
+
+// Multiplies rows of weights that were just updated by Rank::row_factors, and
+// rounds them again if forward uses rounded ones.
+void scale_rows(Rank& rank, const KeptMatrix& matrix);
+void scale_rows(Rank& rank, const KeptElements& elements);
 
 // Adds the pieces of one kept matrix as shards.
 void add_pieces(const Rank& rank, size_t kept, TensorBatch& batch);

@@ -448,11 +448,27 @@ void RankParts::take_over(int64_t steps_done) {
   steps_done_ = steps_done;
 }
 
+void RankParts::set_row_factors(const StepSettings& settings) const {
+  for (const auto& part : parts_) part->rank.row_factors.clear();
+  for (const RowFactors& rows : settings.row_factors) {
+    const Tensor& tensor = plan.model.tensors.at(index(rows.tensor));
+    if (std::ssize(rows.factors) != tensor.rows())
+      throw UsageError(cat("step: ", rows.factors.size(),
+                           " row factors of tensor ", quoted(tensor.name),
+                           ", which has ", tensor.rows(), " rows"));
+    if (!first().rank.wire_ops().is_host())
+      throw UsageError("step: row factors need an engine on the host");
+    const LocalTensor& at = find(rows.tensor);
+    if (at.part != nullptr) at.part->rank.row_factors[at.number] = rows.factors;
+  }
+}
+
 // AdamW's update overlaps with the first gather.
 void RankParts::update(const StepSettings& settings, int64_t step) const {
   const double adamw = settings.adamw_learning_rate < 0
                            ? settings.learning_rate
                            : settings.adamw_learning_rate;
+  set_row_factors(settings);
   for (const auto& part : parts_)
     part->begin_step(step, settings.learning_rate);
   for (const auto& part : parts_)

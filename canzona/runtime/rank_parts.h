@@ -134,6 +134,8 @@ class RankParts {
  private:
   void update(const StepSettings& settings, int64_t step) const;
   void check_gradients(const StepSettings& settings);
+  // They must outlive the step.
+  void set_row_factors(const StepSettings& settings) const;
   // Reduces numbers of the check over all ranks.
   void reduce(Reduction reduction, int64_t first, int64_t count,
               std::string_view label);

@@ -92,9 +92,9 @@ TEST(FamilyTensors, KimiAndDeepseekHaveLatentAttentionAndADenseFirstLayer) {
   const std::vector<std::string> attention = {
       "self_attn.o_proj [8, 16] matrix columns",
       "self_attn.q_a_proj [5, 8] matrix none",
-      "self_attn.q_b_proj [20, 5] matrix rows",
+      "self_attn.q_b_proj [20, 5] matrix rows q*20*1",
       "self_attn.kv_a_proj_with_mqa [8, 8] matrix none",
-      "self_attn.kv_b_proj [28, 6] matrix rows"};
+      "self_attn.kv_b_proj [28, 6] matrix rows k*3*4 v*4*4"};
   const std::vector<std::string> dense = layer_lines(model, 0);
   const std::vector<std::string> sparse = layer_lines(model, 1);
   EXPECT_EQ(std::vector(dense.begin(), dense.begin() + 5), attention);

@@ -167,15 +167,20 @@ void add_latent_attention(const Architecture& a, TensorWriter& out) {
   out.matrix("o_proj.weight", a.hidden, a.heads * latent.v_dim, Cut::kColumns);
   if (latent.q_rank > 0) {
     out.matrix("q_a_proj.weight", latent.q_rank, a.hidden, Cut::kNone);
-    out.matrix("q_b_proj.weight", q, latent.q_rank, Cut::kRows);
+    out.matrix("q_b_proj.weight", q, latent.q_rank, Cut::kRows,
+               head_section("q", q, a.heads));
   } else {
     out.matrix("q_proj.weight", q, a.hidden, Cut::kRows,
                head_section("q", q, a.heads));
   }
   out.matrix("kv_a_proj_with_mqa.weight", latent.kv_rank + latent.rope_dim,
              a.hidden, Cut::kNone);
+  // Each head has the part of its key that is not rotated, then its value.
   out.matrix("kv_b_proj.weight", a.heads * (latent.nope_dim + latent.v_dim),
-             latent.kv_rank, Cut::kRows);
+             latent.kv_rank, Cut::kRows,
+             group_sections({{"k", latent.nope_dim, a.heads},
+                             {"v", latent.v_dim, a.heads}},
+                            a.heads));
 }
 
 // Only the projections into the low rank have a bias.

@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
 #include <set>
 
 #include "canzona/shapes/architecture.h"
@@ -154,9 +156,33 @@ TEST(Splits, ImpossibleHalvesAndHeadsAreRefused) {
       split_message(R"([{"name": "layers.0.gate_up_proj", "shape": [5, 4]}])",
                     {.gate_up = true}),
       AllOf(HasSubstr("'gate-up'"), HasSubstr("layers.0.gate_up_proj")));
-  const Model latent = read_model("deepseek-v3", {});
-  EXPECT_THAT(message_of([&] { split_into_matrices(latent, {.head = true}); }),
+  EXPECT_THAT(split_message(R"([{"name": "layers.0.mlp", "shape": [5, 4]}])",
+                            {.head = true}),
               HasSubstr("no q, k or v"));
+}
+
+// Queries keep the part that is rotated; keys and values are apart.
+TEST(Splits, HeadsOfLatentAttentionAreThoseOfItsUpProjections) {
+  const Model model = read_model("deepseek-v3", {});
+  const Splits by_head{.head = true};
+  using Sides = std::pair<int64_t, int64_t>;
+  std::map<std::string, Sides> of_layer;
+  for (const Matrix& m : split_into_matrices(model, by_head)) {
+    const std::string name = matrix_name(model, m, by_head);
+    const std::string at = "model.layers.7.self_attn.";
+    if (name.starts_with(at))
+      of_layer[name.substr(at.size())] = {m.rows, m.cols};
+  }
+  EXPECT_EQ(of_layer.size(), 3U + 3 * 128);
+  EXPECT_EQ(of_layer["q_b_proj.weight:q.127"], (Sides{192, 1536}));
+  EXPECT_EQ(of_layer["kv_b_proj.weight:k.127"], (Sides{128, 512}));
+  EXPECT_EQ(of_layer["kv_b_proj.weight:v.0"], (Sides{128, 512}));
+  EXPECT_EQ(of_layer["q_a_proj.weight"], (Sides{1536, 7168}));
+  const Tensor& kv = *std::ranges::find(
+      model.tensors, "model.layers.7.self_attn.kv_b_proj.weight",
+      &Tensor::name);
+  EXPECT_EQ(kv.sections[0].rows.row(128), 256);  // key of head 1
+  EXPECT_EQ(kv.sections[1].rows.row(0), 128);    // value of head 0
 }
 
 TEST(Splits, ColumnsOfGpt2AreNotSplit) {

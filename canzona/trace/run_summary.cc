@@ -59,6 +59,11 @@ StepMetrics read_line(std::string_view line, const std::string& where) {
   });
   if (object.contains("spike_over"))
     m.spike_over = get_number(object, "spike_over", where);
+  if (object.contains("largest_logit"))
+    m.largest_logit = get_number(object, "largest_logit", where);
+  if (object.contains("clipped_heads"))
+    m.clipped_heads =
+        get_integer(object, "clipped_heads", 0, kMaxStepInteger, where);
   if (object.contains("mfu")) m.mfu = number_or_nan(object, "mfu", where);
   if (object.contains("eval_loss"))
     m.eval_loss = number_or_nan(object, "eval_loss", where);
@@ -100,6 +105,8 @@ std::string json_line(const StepMetrics& metrics) {
       out.field("nonfinite_rank", metrics.nonfinite_rank);
   }
   if (metrics.spike_over) out.field("spike_over", *metrics.spike_over);
+  if (metrics.largest_logit) out.field("largest_logit", *metrics.largest_logit);
+  if (metrics.clipped_heads) out.field("clipped_heads", *metrics.clipped_heads);
   std::string line = out.end_object().take();
   if (!metrics.eval_loss) return line;
   line.pop_back();
@@ -151,7 +158,7 @@ constexpr int64_t kMaxBytes = 256 << 20;
 template <class Struct, class Value>
 struct Named {
   const char* name;
-  Value Struct::*field;
+  Value Struct::* field;
 };
 
 constexpr Named<RankSummary, double> kRankTimes[] = {

@@ -49,6 +49,10 @@ struct StepMetrics {
   int64_t nonfinite_rank = -1;
   // For a step whose loss is a spike: the median of the losses before it.
   std::optional<double> spike_over = {};
+  // With QK-clip, if the step was not skipped: the largest logit of attention
+  // before it, and how many heads were clipped after it.
+  std::optional<double> largest_logit = {};
+  std::optional<int64_t> clipped_heads = {};
   // Model flop/s relative to the rate of matrix products alone, if that is
   // known.
   std::optional<double> mfu = {};

@@ -59,6 +59,8 @@ TEST(StepMetrics, ALineReadsBackAsItWas) {
   m.nonfinite_tensor = "model.layers.0.q";
   m.nonfinite_rank = 3;
   m.spike_over = 0.25;
+  m.largest_logit = 130.5;
+  m.clipped_heads = 3;
   m.mfu = 0.375;
   const auto read = read_metrics(json_line(m) + "\n", "metrics.jsonl");
   ASSERT_THAT(read, SizeIs(1));
@@ -77,6 +79,8 @@ TEST(StepMetrics, ALineReadsBackAsItWas) {
   EXPECT_EQ(read[0].nonfinite_tensor, m.nonfinite_tensor);
   EXPECT_EQ(read[0].nonfinite_rank, 3);
   EXPECT_EQ(read[0].spike_over, 0.25);
+  EXPECT_EQ(read[0].largest_logit, 130.5);
+  EXPECT_EQ(read[0].clipped_heads, 3);
   EXPECT_EQ(read[0].mfu, m.mfu);
   EXPECT_EQ(read[0].eval_loss, 4.25);
 }

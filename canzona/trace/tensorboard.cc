@@ -131,6 +131,8 @@ std::vector<Scalar> scalars_of(const StepMetrics& metrics) {
       {"speed/hidden_fraction", metrics.hidden_fraction},
       {"memory/bytes", static_cast<double>(metrics.memory_bytes)},
   };
+  if (metrics.largest_logit)
+    scalars.push_back({"attention/largest_logit", *metrics.largest_logit});
   if (metrics.mfu) scalars.push_back({"speed/mfu", *metrics.mfu});
   if (metrics.eval_loss)
     for (Scalar& scalar : evaluation_scalars(*metrics.eval_loss))

@@ -468,6 +468,12 @@ void check_config(const TrainConfig& config) {
           cat("spike.stop on (", config.origin("spike.stop"), ")"),
           cat("a spike.factor above 1, found 0 (",
               config.origin("spike.factor"), "), which reports no spikes"));
+  require(config.qk_clip.tau == 0 || !config.model.qk_norm,
+          cat("qk_clip.tau ", number_text(config.qk_clip.tau), " (",
+              config.origin("qk_clip.tau"), ")"),
+          cat("model.qk_norm=off, found on (", config.origin("model.qk_norm"),
+              "): with norms of queries and keys, logits do not depend on the "
+              "length of rows"));
   // One from a file may belong to a run that had a folder.
   const bool asked = config.origin("save.every").starts_with("--");
   require(

@@ -104,6 +104,11 @@ struct TrainConfig {
   } adamw = {};
   ScheduleSettings schedule = {};
   double clip = 1;
+  struct {
+    double tau = 0;  // 0: off
+    double alpha = 0.5;
+    std::string group = "group_max";
+  } qk_clip = {};
   int64_t max_skipped = 10;  // steps in a row; 0: any number
   struct {
     double factor = 10;  // times the median of recent losses; 0: never

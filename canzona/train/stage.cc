@@ -211,6 +211,7 @@ void Stage::backward(const StageTask& task) {
 std::vector<double> Stage::learn(int64_t step) {
   runtime_.begin_iteration(uses_, num_announcements(tasks_));
   weights_.refresh();
+  decoder_.forget_logits();
   std::vector<double> losses(static_cast<size_t>(micro_batches_.per_home()));
   for (const StageTask& task : tasks_) {
     if (task.forward) {

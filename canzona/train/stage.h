@@ -236,6 +236,12 @@ class Stage {
   // that count in each round.
   std::vector<double> evaluate(const EvaluationRounds& rounds);
 
+  // The largest logits of this rank's layers and heads in the last learn(), and
+  // in what was evaluated since.
+  std::span<const float> largest_logits() const {
+    return decoder_.largest_logits();
+  }
+
   double waited() const;
   double busy() const;
   int64_t reserved() const;  // bytes

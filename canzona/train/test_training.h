@@ -67,6 +67,8 @@ struct TestRun {
   TrainSaving saving = {};
   int64_t global_batch = 16;
   int64_t check_replicas = 0;
+  int64_t num_tokens = 3000;
+  std::function<void(TrainSettings&)> adjust = {};
   std::function<void(int64_t, int, Runtime&)> before_step = {};
   // Called on rank 0 with what is being reported: "step 1", "evaluating", "eval
   // 1", "tensor", "weights", "result".
@@ -127,6 +129,7 @@ inline TrainSettings test_settings(const TestRun& run) {
       if (at.point == TrainPoint::kForward)
         before(at.step, at.rank, at.runtime);
     };
+  if (run.adjust) run.adjust(settings);
   return settings;
 }
 
@@ -190,7 +193,7 @@ inline TestOutcome run_test(const TestRun& run,
                             const CommunicatorOptions& communicator = {}) {
   const TrainSettings settings = test_settings(run);
   const Plan plan = test_plan(run, settings);
-  const TestTokens tokens(3000);
+  const TestTokens tokens(run.num_tokens);
   const Batches batches(tokens, {.length = settings.decoder.length, .seed = 9});
   TestOutcome outcome;
   TestObserver observer(run, outcome);

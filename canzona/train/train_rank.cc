@@ -1,6 +1,7 @@
 #include "canzona/train/train_rank.h"
 
 #include <cmath>
+#include <utility>
 
 #include "canzona/base/error.h"
 #include "canzona/base/random.h"
@@ -138,6 +139,9 @@ TrainRank::TrainRank(const TrainSettings& settings, const Plan& plan,
                      runtime_.coordinates().home, plan.mesh.homes()),
       stage_(settings, micro_batches_, runtime_, world, engine),
       guard_(world) {
+  if (settings.qk_clip)
+    qk_clip_.emplace(*settings.qk_clip, settings.decoder, plan,
+                     runtime_.coordinates(), world);
   if (settings.initial == nullptr)
     set_parameters(plan);
   else  // Some ranks may read intact data and others damaged data: all refuse.
@@ -166,7 +170,7 @@ std::vector<double> TrainRank::learn(int64_t step) {
   return losses;
 }
 
-StepOutcome TrainRank::update(int64_t step) {
+StepOutcome TrainRank::update(int64_t step, StepMetrics& metrics) {
   StepSettings update;
   update.learning_rate = settings_.learning_rate(step);
   update.adamw_learning_rate = settings_.adamw_learning_rate(step);
@@ -174,8 +178,16 @@ StepOutcome TrainRank::update(int64_t step) {
                            static_cast<double>(settings_.global_batch);
   update.clip_norm = settings_.clip_norm;
   update.wants_norm = true;
+  QkClipped clipped;
+  if (qk_clip_) clipped = qk_clip_->look(stage_.largest_logits());
+  update.row_factors = std::move(clipped.rows);
   StepOutcome outcome = runtime_.step(update);
   runtime_.zero_gradients();
+  if (!qk_clip_ || outcome.skipped) return outcome;
+  if (!clipped.fault.empty())
+    throw NumericalError(cat("step ", step, ": ", clipped.fault));
+  metrics.largest_logit = clipped.largest;
+  metrics.clipped_heads = clipped.heads;
   return outcome;
 }
 

@@ -3,7 +3,7 @@
 //
 //   TrainRank rank(settings, plan, batches, world, engine);
 //   std::vector<double> losses = rank.learn(step);
-//   StepOutcome outcome = rank.update(step);
+//   StepOutcome outcome = rank.update(step, metrics);
 //
 // All ranks must call the same functions in the same order; after an error on
 // one, the others get PeerLost. One thread at a time; all arguments must
@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -21,7 +22,9 @@
 #include "canzona/data/token_source.h"
 #include "canzona/runtime/runtime.h"
 #include "canzona/shapes/tensor.h"
+#include "canzona/trace/run_summary.h"
 #include "canzona/train/config.h"
+#include "canzona/train/qk_clip.h"
 #include "canzona/train/stage.h"
 
 namespace canzona {
@@ -94,8 +97,10 @@ class TrainRank {
   // Runs forward and backward over all micro-batches until gradients are
   // reduced. Returns losses like Stage::learn.
   std::vector<double> learn(int64_t step);
-  // Runs the optimizer's step; gradients are zero afterwards.
-  StepOutcome update(int64_t step);
+  // Runs the optimizer's step; gradients are zero afterwards. `metrics` gets
+  // what QK-clip has done, if it is on; throws NumericalError for a logit that
+  // is not finite, unless the step was skipped.
+  StepOutcome update(int64_t step, StepMetrics& metrics);
 
   // Seconds so far: that compute waited for other ranks, and that links were
   // busy.
@@ -116,6 +121,7 @@ class TrainRank {
   Runtime runtime_;
   MicroBatches micro_batches_;
   Stage stage_;
+  std::optional<RunQkClip> qk_clip_;
   AbortOnError guard_;  // last, so that it is destroyed first
 };
 

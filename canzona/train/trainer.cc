@@ -265,7 +265,8 @@ bool RankTrainer::run_step(int64_t step) {
   const double learned = now();
   const double waited_in_learning = rank_.times().waited - before.waited;
   come_to(TrainPoint::kOptimizer, step);
-  const StepOutcome outcome = rank_.update(step);
+  StepMetrics metrics;
+  const StepOutcome outcome = rank_.update(step, metrics);
   const double end = now();
   const TrainRank::Times after = rank_.times();
 
@@ -280,14 +281,14 @@ bool RankTrainer::run_step(int64_t step) {
   times_.links_busy += own.busy;
 
   const int64_t count = rank_.micro_batches().per_home() * plan_.mesh.homes();
-  StepMetrics metrics{.step = step,
-                      .loss = mean_loss(losses, count),
-                      .grad_norm = outcome.gradient_norm,
-                      .lr = settings_.learning_rate(step),
-                      .tokens = rank_.micro_batches().tokens_after(step),
-                      .skipped = outcome.skipped,
-                      .nonfinite_tensor = outcome.nonfinite_tensor,
-                      .nonfinite_rank = outcome.nonfinite_rank};
+  metrics.step = step;
+  metrics.loss = mean_loss(losses, count);
+  metrics.grad_norm = outcome.gradient_norm;
+  metrics.lr = settings_.learning_rate(step);
+  metrics.tokens = rank_.micro_batches().tokens_after(step);
+  metrics.skipped = outcome.skipped;
+  metrics.nonfinite_tensor = outcome.nonfinite_tensor;
+  metrics.nonfinite_rank = outcome.nonfinite_rank;
   // The norm was not computed.
   if (outcome.skipped) metrics.grad_norm = kNotMeasured;
   add_times(own, now() - start, metrics);

@@ -28,6 +28,7 @@
 
 #include "canzona/data/batches.h"
 #include "canzona/model/decoder_config.h"
+#include "canzona/rules/qk_clip.h"
 #include "canzona/runtime/runtime.h"
 #include "canzona/saving/load_state.h"
 #include "canzona/saving/run_saver.h"
@@ -79,7 +80,9 @@ struct TrainSettings {
   // updates.
   std::function<double(int64_t)> learning_rate;
   std::function<double(int64_t)> adamw_learning_rate;
-  double clip_norm = 0;    // 0: no clipping
+  double clip_norm = 0;  // 0: no clipping
+  // Requires DecoderConfig::notes_logits.
+  std::optional<QkClip> qk_clip = {};
   int64_t eval_every = 0;  // steps; 0: only after the last one
   // The number of held-out sequences to evaluate, from the first on; 0: no
   // evaluation.

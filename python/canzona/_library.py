@@ -81,6 +81,10 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "canzona_error_kind": (_int32, ()),
     "canzona_rules": (_text, ()),
     "canzona_describe": (_text, (_text,)),
+    "canzona_qk_factors": (
+        _int,
+        (_pointer, _int32, _int32, _double, _double, _int32, _pointer),
+    ),
     "canzona_plan_placed": (_pointer, (_text, _int64)),
     "canzona_plan_json": (_text, (_pointer,)),
     "canzona_plan_digest": (_text, (_pointer,)),

@@ -12,6 +12,7 @@ the result has the same bits on every layout.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ from ._errors import UsageError
 from ._groups import GroupedOptimizer
 from ._heads import HeadRows
 from ._layout import Box, local
+from ._library import load
 from ._routing import nearest
 
 _GROUPS = ("group_max", "q_only")
@@ -67,23 +69,24 @@ class QkClip(GroupedOptimizer):
                 raise UsageError(f"rank {run.layout.ranks[rank]}: {theirs}")
         run.synchronize()
         applied = max(run.counts, default=0)
-        gammas = {  # of the same numbers, and with the same errors, everywhere
-            layer: _gammas(layer, logits, found, tau)
-            for layer, logits in _largest(everywhere).items()
-        }
+        largest = _largest(everywhere)  # and errors, alike on all ranks
+        for layer, logits in largest.items():
+            _check(layer, logits, found)
         if applied == self._clipped_after:
             return {}
         self._clipped_after = applied
         clipped = {
-            layer: [h for h, g in enumerate(gamma) if g < 1]
-            for layer, gamma in gammas.items()
-            if min(gamma) < 1
+            layer: [h for h, s in enumerate(logits) if s > tau]
+            for layer, logits in largest.items()
+            if max(logits) > tau
         }
         for i, name in enumerate(run.names):
             weight = name.removesuffix(".bias") + ".weight"
             of = found.get(name) or found.get(weight)
             if of is not None and of.layer in clipped:
-                factors = row_factors(of, gammas[of.layer], alpha, group)
+                factors = row_factors(
+                    of, largest[of.layer], tau, alpha, group
+                )
                 _scale(run, i, self._parameters()[i], factors)
         return clipped
 
@@ -134,12 +137,9 @@ def _largest(
     return largest
 
 
-def _gammas(
-    layer: str,
-    logits: Sequence[float],
-    found: Mapping[str, HeadRows],
-    tau: float,
-) -> list[float]:
+def _check(
+    layer: str, logits: Sequence[float], found: Mapping[str, HeadRows]
+) -> None:
     layers = {of.layer: of.heads for of in found.values()}
     if layer not in layers:
         raise UsageError(
@@ -153,25 +153,24 @@ def _gammas(
     for head, s in enumerate(logits):
         if not float("-inf") < s < float("inf"):
             raise _not_finite(layer, head, s)
-    return [tau / s if s > tau else 1.0 for s in logits]
 
 
 def row_factors(
-    of: HeadRows, gamma: Sequence[float], alpha: float, group: str
+    of: HeadRows, largest: Sequence[float], tau: float, alpha: float, group: str
 ) -> list[float]:
     """By row of a weight, what it is multiplied by."""
-    per = of.heads // of.groups
-    grouped = [min(gamma[g * per : (g + 1) * per]) for g in range(of.groups)]
-    alone = group == "q_only"
+    heads, library = of.heads, load("cpu")
+    given = (ctypes.c_double * heads)(*largest)
+    got = (ctypes.c_double * (2 * heads + of.groups))()
+    library.check(
+        library.canzona_qk_factors(
+            given, heads, of.groups, tau, alpha, group == "q_only", got
+        )
+    )
+    first = {"q": 0, "q_rope": heads, "k": 2 * heads}
     factors: list[float] = []
     for r in of.rows:
-        if r.part == "v" or r.part == "k" and alone:
-            factor = 1.0
-        elif r.part == "k":
-            factor = grouped[r.head] ** (1 - alpha)
-        else:
-            own = gamma[r.head] if alone else grouped[r.head // per]
-            factor = own ** (1.0 if alone or r.part == "q_rope" else alpha)
+        factor = 1.0 if r.part == "v" else got[first[r.part] + r.head]
         factors += [factor] * r.count
     return factors
 

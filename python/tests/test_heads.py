@@ -18,7 +18,7 @@ from canzona._heads import HeadRows, Rows, find_heads
 from canzona._qk_clip import row_factors
 from conftest import RankError, spawn
 
-GOLDEN = Path(__file__).resolve().parents[2] / "tests" / "data" / "qk_clip"
+GOLDEN = Path(__file__).resolve().parents[2] / "tests" / "data" / "golden"
 
 
 def linear(rows, cols=8, bias=False):
@@ -212,8 +212,7 @@ def test_rows_are_scaled_as_in_megatron():
     tau, alpha = options["qk_clip.tau"], options["qk_clip.alpha"]
     for number, of in geometry.items():
         logits = tensors[f"max_logits.{number}"].tolist()
-        gamma = [min(1.0, tau / s) for s in logits]
-        factors = row_factors(rows_of(**of), gamma, alpha, "group_max")
+        factors = row_factors(rows_of(**of), logits, tau, alpha, "group_max")
         scale = torch.tensor(factors, dtype=torch.float64)[:, None]
         for dtype, name, most in (
             (torch.float64, "out_f64", 1e-14),
@@ -230,9 +229,10 @@ def test_query_heads_alone_take_all_of_their_own():
         Rows("k", g, 1) for g in range(2)
     )
     of = HeadRows("attn", 4, 2, rows, "")
+    logits = [4.0, 1.0, 0.5, 2.0]
     gamma = [0.25, 1.0, 1.0, 0.5]
-    assert row_factors(of, gamma, 0.5, "q_only") == gamma + [1.0, 1.0]
-    assert row_factors(of, gamma, 0.5, "group_max") == pytest.approx(
+    assert row_factors(of, logits, 1.0, 0.5, "q_only") == gamma + [1.0, 1.0]
+    assert row_factors(of, logits, 1.0, 0.5, "group_max") == pytest.approx(
         [0.5, 0.5, 0.5**0.5, 0.5**0.5, 0.5, 0.5**0.5]
     )
 

@@ -47,7 +47,10 @@ void LocalUpdate::run(int64_t step, double learning_rate) {
           rank_.engine,
           {step, learning_rate * batch.entry.learning_rate_factor});
     });
-    for (int32_t k : batch.planned.members) publisher_.updated(index(k));
+    for (int32_t k : batch.planned.members) {
+      scale_rows(rank_, rank_.kept.matrices[index(k)]);
+      publisher_.updated(index(k));
+    }
   }
 }
 
@@ -82,6 +85,8 @@ void ElementUpdate::run(int64_t step, const ElementRates& rates) {
       batch.step(rank_.engine, {step, rate * entry.learning_rate_factor});
     });
   }
+  for (const KeptElements& elements : rank_.kept.elements)
+    scale_rows(rank_, elements);
   publisher_.updated_elements();
 }
 
@@ -158,7 +163,10 @@ void ExchangedUpdate::carry_out(const ShownEntry& shown) {
   }
   wait(moving.scatter);
   compute(shown, [&] { apply(round); });
-  for (int32_t k : rank_.rounds[round].members) publisher_.updated(index(k));
+  for (int32_t k : rank_.rounds[round].members) {
+    scale_rows(rank_, rank_.kept.matrices[index(k)]);
+    publisher_.updated(index(k));
+  }
 }
 
 void ExchangedUpdate::wait(Works& works) {

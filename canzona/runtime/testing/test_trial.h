@@ -26,6 +26,7 @@ struct Trial {
   double learning_rate = 0.01;
   double adamw_learning_rate = -1;  // negative: the same
   double clip_norm = 0;
+  std::vector<RowFactors> row_factors = {};  // of every step
   RuntimeOptions options = {};
   RunOptions ranks = {};
   // Runs the ranks; default: as threads.
@@ -165,7 +166,8 @@ inline void run_rank_of_trial(const Trial& trial, Communicator& group,
         {.learning_rate = trial.learning_rate,
          .adamw_learning_rate = trial.adamw_learning_rate,
          .gradient_factor = gradient_factor(trial.gradients, trial.plan.mesh),
-         .clip_norm = trial.clip_norm});
+         .clip_norm = trial.clip_norm,
+         .row_factors = trial.row_factors});
     if (group.rank() == 0) result.outcomes.push_back(outcome);
     runtime.zero_gradients();
   }

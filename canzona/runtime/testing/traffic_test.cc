@@ -65,14 +65,19 @@ TEST_P(EveryPlan, DoesSoWhereTensorsAreSplit) {
 }
 
 TEST_P(EveryPlan, DoesSoWithLinksOfMuon) {
-  for (const std::string rule : {"muon_nanochat", "muon_nvidia-namo",
-                                 "muon_nvidia-adamuon", "muon_muonh"}) {
-    SCOPED_TRACE(rule);
-    expect_as_predicted(
-        small_plan(toy_moe(),
-                   {.mesh = "dp=2,tp=2", .strategy = GetParam(), .rule = rule}),
-        2);
-  }
+  const auto check = [](const std::string& rule, const RuleOptions& options) {
+    SCOPED_TRACE(cat(rule, " ", options.empty() ? "" : options.begin()->first));
+    expect_as_predicted(small_plan(toy_moe(), {.mesh = "dp=2,tp=2",
+                                               .strategy = GetParam(),
+                                               .rule = rule,
+                                               .options = options}),
+                        2);
+  };
+  for (const std::string preset : {"nanochat", "normuon", "nvidia-normuon",
+                                   "nvidia-namo", "nvidia-adamuon", "muonh"})
+    check("muon_" + preset, {});
+  check("muon", {{"equilibrate", "rows"}});
+  check("muon", {{"renorm", "on"}});
 }
 
 // The second field doubles what is gathered, but not what is scattered.

@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""Predicted, not measured: meshes that are searched for, and how long it takes.
+
+    python3 bench/mesh_search.py --markdown mesh.md
+
+Part `time`: seconds of `canzona compare --meshes` and what it counted. Part
+`best`: the best of ND parallelism (no hierarchical ZeRO), of hierarchical ZeRO
+over data parallelism alone, and of all. Standard library only.
+"""
+import json
+import tempfile
+import time
+
+from cluster_table import ClusterTable, cluster_parser
+
+MODELS = ("qwen3-8b", "llama-3-70b", "qwen3-235b-a22b")
+RANKS = (64, 1024, 16384)
+# Cells: name, model, ranks and options.
+CARDS = ("--memory-cap", "75GiB", "--tflops", 400, "--length", 4096,
+         "--link", "intra=450GB/s,inter=50GB/s,latency=10us")
+H100 = CARDS + ("--global-batch", "4M")
+# AsyncHZP's cards: 64 GB, groups of 8 at 400 GB/s, 200 Gb/s between them.
+PAPER = ("--memory-cap", "64GB", "--tflops", 150,
+         "--link", "intra=400GB/s,inter=25GB/s,latency=10us",
+         "--global-batch", "16M")
+# The dense model of AsyncHZP's paper.
+SEED_OSS = {"model_type": "llama", "architectures": ["LlamaForCausalLM"],
+            "hidden_size": 5120, "intermediate_size": 27648,
+            "num_hidden_layers": 64, "num_attention_heads": 80,
+            "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 155136,
+            "tie_word_embeddings": False}
+SEED = "seed-oss-36b"
+CELLS = (
+    ("64 H100", "llama-3-70b", 64, H100 + ("--rule", "muon")),
+    ("64 H100", "qwen3-30b-a3b", 64, H100 + ("--rule", "muon")),
+    ("AsyncHZP, 8K", SEED, 256, PAPER + ("--length", 8192, "--rule", "adamw")),
+    ("AsyncHZP, 32K", SEED, 256, PAPER + ("--length", 32768, "--rule", "adamw")),
+)
+
+
+def parse_arguments():
+    parser = cluster_parser(__doc__)
+    parser.add_argument("--parts", default="time,best")
+    return parser.parse_args()
+
+
+def search(table, model, ranks, *options):
+    if model == SEED:
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump(SEED_OSS, file)
+            file.flush()
+            return search(table, file.name, ranks, *options)
+    return table.predicted("compare", "--meshes", "--model", model, "--ranks",
+                           ranks, *options, activations="bf16")
+
+
+def name(row):
+    again = ", recompute" if row["recompute"] else ""
+    return (f"{row['name']}, {row['micro_batches']} x {row['tokens']}{again} | "
+            f"{row['seconds']:.2f}")
+
+
+def say_times(table):
+    table.say("| model | ranks | seconds | layouts | over the cap | too slow | "
+              "simulated | gap | best | s |", "|---|---|---|---|---|---|---|---|---|---|")
+    for model in MODELS:
+        for ranks in RANKS:
+            start = time.monotonic()
+            found = search(table, model, ranks, "--rule", "muon", *CARDS,
+                           "--global-batch", f"{max(4, ranks // 16)}M")
+            seconds = time.monotonic() - start
+            of = found["search"]
+            table.say(f"| {model} | {ranks} | {seconds:.1f} | {of['in_space']} | "
+                      f"{of['over_cap']} | {of['too_slow']} | {of['simulated']} | "
+                      f"{100 * of['gap']:.1f} % | {name(found['choice'])} |")
+
+
+def say_best(table):
+    table.say("| cell | model | ranks | best ND | s | best hierarchical ZeRO | s | "
+              "best of all | s | over ND |", "|---|---|---|---|---|---|---|---|---|---|")
+    for title, model, ranks, options in CELLS:
+        nd = search(table, model, ranks, *options, "--forbid",
+                    "hierarchical")["choice"]
+        everything = search(table, model, ranks, *options)
+        flat = [row for row in everything["kinds"] if row["kind"].startswith("hier")]
+        table.say(f"| {title} | {model} | {ranks} | {name(nd)} | "
+                  f"{name(flat[0]) if flat else 'none fits | –'} | "
+                  f"{name(everything['choice'])} | "
+                  f"{100 * (nd['seconds'] / everything['choice']['seconds'] - 1):.1f} % |")
+
+
+def main():
+    table = ClusterTable(parse_arguments())
+    if "time" in table.args.parts:
+        say_times(table)
+    if "best" in table.args.parts:
+        say_best(table)
+    table.save()
+
+
+if __name__ == "__main__":
+    main()
