@@ -100,7 +100,8 @@ std::vector<std::string> sources_of(const PlanArguments& a,
     return {cat("cluster ", input.cluster->name, " of ", a.cluster, ": ",
                 input.cluster->card.name, ", ", rate),
             links, rules};
-  return {cat(rate, a.tflops ? ", given" : ", nominal"), links, rules};
+  if (!q.work.rates.empty()) return {q.work.rates, links, rules};
+  return {cat(rate, ", nominal"), links, rules};
 }
 
 MeshInput read_mesh_input(const PlanArguments& given, const Output& out) {
@@ -116,7 +117,8 @@ MeshInput read_mesh_input(const PlanArguments& given, const Output& out) {
     table = read_cost_table_of(*input.cluster, given.cluster);
     settle_device(table ? &*table : nullptr, arguments);
   }
-  input.plan = read_input_of_any_mesh(arguments);
+  input.plan = read_input_of_any_mesh(arguments, *given.ranks,
+                                      cat("--ranks ", *given.ranks));
   if (!input.plan.note.empty()) out.note(input.plan.note);
   // A table that was measured and named beats that of the description.
   if (!input.plan.cost_table) input.plan.cost_table = std::move(table);
@@ -129,6 +131,9 @@ MeshInput read_mesh_input(const PlanArguments& given, const Output& out) {
   q.limits = limits;
   q.global_batch = given.global_batch.value_or(kUsualGlobalBatch);
   if (input.cluster) use_cluster(given, input);
+  if (!given.gpu.empty() && !input.plan.cost_table)
+    q.cost_basis =
+        CostBasis{.seconds_per_tick = 1 / input.plan.flops_per_second};
   const MemoryTerms terms =
       read_memory_terms(given, input.plan.model, Mesh(), PlanOptions());
   q.gradients = terms.gradients;
