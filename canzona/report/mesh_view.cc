@@ -75,12 +75,8 @@ std::string_view collectives_word(const MeshChoice& c) {
 }
 
 // Relative to what the vendor states, where that is known.
-double used_share(const ShownMeshes& shown, const WeighedMesh& mesh) {
-  const Workload& work = shown.question.work;
-  return work.peak_flops > 0 ? mesh.share_of_peak *
-                                   work.compute.flops_per_second /
-                                   work.peak_flops
-                             : mesh.share_of_peak;
+const char* share_of(const ShownMeshes& shown) {
+  return shown.question.work.peak_flops > 0 ? "peak" : "rate";
 }
 
 int64_t cap_of(const ShownMeshes& shown) {
@@ -88,7 +84,7 @@ int64_t cap_of(const ShownMeshes& shown) {
 }
 
 // Everything about a layout, for programs and the page.
-Members layout_members(const ShownMeshes& shown, const WeighedMesh& mesh) {
+Members layout_members(const WeighedMesh& mesh) {
   const MeshChoice& c = mesh.choice;
   Members out = {{"name", short_name(c)},
                  {"mesh", mesh_value(c.mesh)},
@@ -104,7 +100,7 @@ Members layout_members(const ShownMeshes& shown, const WeighedMesh& mesh) {
     out.push_back({part.key, part.seconds(mesh.parts)});
   out.push_back({"bound_seconds", mesh.bound_seconds});
   out.push_back({"tokens_per_second", mesh.tokens_per_second});
-  out.push_back({"share_of_peak", used_share(shown, mesh)});
+  out.push_back({"share_of_peak", mesh.share_of_peak});
   Members memory;
   for (const MemoryPart& part : memory_of(mesh))
     memory.push_back({part.name, part.bytes});
@@ -219,11 +215,11 @@ void add_choice(const ShownMeshes& shown, Document& out) {
   line("iteration",
        fmt::format(
            "{}: compute {}, bubble {}, step {}; {} tokens/s, {} of the "
-           "rate of the cards",
+           "{} of the cards",
            human_seconds(best.seconds()), human_seconds(best.parts.compute),
            human_seconds(best.parts.bubble), human_seconds(best.parts.step),
-           human_count(best.tokens_per_second), percent(used_share(shown, best)),
-                   shown.question.work.peak_flops > 0 ? "peak" : "rate"));
+           human_count(best.tokens_per_second), percent(best.share_of_peak),
+           share_of(shown)));
   line("waits for", exposed_text(best.parts));
   line("memory", memory_text(shown, best));
   line("sends", cat(human_bytes(best.fast_bytes), " inside nodes and ",
@@ -247,7 +243,7 @@ Listing kinds_of(const ShownMeshes& shown) {
                          {"", ">between", as_bytes(mesh.slow_bytes)},
                          {"", ">iteration", as_seconds(mesh.seconds())}});
     row.set("reason", one.reason);
-    for (Member& member : layout_members(shown, mesh))
+    for (Member& member : layout_members(mesh))
       row.set(member.key, member.value);
     row.set("proven", one.proven);
   }
@@ -291,7 +287,8 @@ void add_times(const ShownMeshes& shown, Document& out) {
               if (is_used(part))
                 row.add(
                     {"", part.heading, as_seconds(part.seconds(mesh.parts))});
-            row.add({"", ">of the rate", "", percent(used_share(shown, mesh))});
+            row.add({"", cat(">of ", share_of(shown)), "",
+                     percent(mesh.share_of_peak)});
             row.add({"", ">tokens/s", "", human_count(mesh.tokens_per_second)});
           }));
 }
@@ -326,7 +323,7 @@ void add_changes(const ShownMeshes& shown, Document& out) {
           change.best ? human_seconds(change.best->seconds()) : "-"},
          {"kept", "~today's", kept_text(change)}});
     row.set("best",
-            change.best ? Value(layout_members(shown, *change.best)) : Value(nullptr));
+            change.best ? Value(layout_members(*change.best)) : Value(nullptr));
     row.set("kept_loses",
             is_known ? Value(std::max(0.0, change.kept_loses())) : nullptr);
   }
@@ -359,7 +356,7 @@ std::string verdict_of(const ShownMeshes& shown) {
 }
 
 void add_members(const ShownMeshes& shown, Document& out) {
-  out.set("choice", layout_members(shown, shown.answer.best()));
+  out.set("choice", layout_members(shown.answer.best()));
   out.set("verdict", verdict_of(shown));
 }
 

