@@ -14,6 +14,7 @@
 #include "cli/plan_input.h"
 #include "cli/plan_mesh.h"
 #include "cli/plan_placed.h"
+#include "cli/stated_cluster.h"
 #include "cli/verbs.h"
 #include "cli/with_flags.h"
 
@@ -34,6 +35,7 @@ constexpr const char* kPlanExamples =
   canzona plan --model qwen3-30b-a3b --ranks 64 --mesh auto --memory-cap 139GiB --length 4096
   canzona plan --model qwen3-32b --layout fsdp2 --mesh dp=64,tp=8 --html plan.html
   canzona plan --model qwen3-8b --layout hsdp:8 --mesh dp=32 --rule soap --dtype bf16
+  canzona plan --model qwen3-8b --mesh dp=64 --zero auto --gpu h100-80
   canzona plan --placed storage.json -o plan.json --html plan.html
 
 With --mesh auto, the mesh is searched for, with sizes of ZeRO, micro-batches and recomputation: the
@@ -67,7 +69,7 @@ constexpr const char* kBaseline = "start_offset";
 
 std::string help_footer() {
   return kPlanExamples + std::string("\n") + strategies_help() + "\n" +
-         rules_help();
+         rules_help() + "\n" + gpus_help();
 }
 
 // Shows the plan, preceded by the baseline if that can plan this input at all.
@@ -314,8 +316,8 @@ Verb add_compare(CLI::App& root) {
       root, Planning::kAll,
       {.name = "compare",
        .description = "plan with every strategy and show them side by side",
-       .footer =
-           cat(kCompareExamples, "\n", strategies_help(), "\n", rules_help())},
+       .footer = cat(kCompareExamples, "\n", strategies_help(), "\n",
+                     rules_help(), "\n", gpus_help())},
       run_compare);
 }
 

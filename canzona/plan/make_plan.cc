@@ -50,13 +50,6 @@ void check_zero_of(const ZeroOptions& zero, const Strategy& strategy) {
                          " does not support it"));
 }
 
-// The memory, on any rank of a part, of one more usual slot, and of the second
-// large slot that comes with the first prefetch.
-struct SlotBytes {
-  int64_t usual = 0;
-  int64_t large = 0;
-};
-
 SlotBytes slot_bytes(const PlanPart& part) {
   SlotBytes most;
   for (int32_t stage = 0; stage < part.grid.pp; ++stage) {
@@ -69,6 +62,25 @@ SlotBytes slot_bytes(const PlanPart& part) {
   return most;
 }
 
+}  // namespace
+
+SlotBytes slot_bytes(const Plan& plan) {
+  SlotBytes slots;
+  for (const PlanPart& part : kinds_of_parts(plan)) {
+    const SlotBytes more = slot_bytes(part);
+    slots = {slots.usual + more.usual, slots.large + more.large};
+  }
+  return slots;
+}
+
+int32_t SlotBytes::fit_in(int64_t room, const Model& model) const {
+  const int64_t count =
+      std::max<int64_t>(room - large, 0) / std::max<int64_t>(usual, 1);
+  return static_cast<int32_t>(std::min<int64_t>(count, num_modules(model)));
+}
+
+namespace {
+
 // Returns as many slots as the cap leaves room for, or the usual number.
 // `least` is a plan without prefetch.
 int32_t chosen_prefetch(const Plan& least) {
@@ -77,15 +89,7 @@ int32_t chosen_prefetch(const Plan& least) {
   int64_t taken = 0;
   for (const RankCost& rank : predict(least))
     taken = std::max(taken, rank.memory.total().value());
-  SlotBytes slots;
-  for (const PlanPart& part : kinds_of_parts(least)) {
-    const SlotBytes more = slot_bytes(part);
-    slots = {slots.usual + more.usual, slots.large + more.large};
-  }
-  const int64_t room = std::max<int64_t>(cap - taken - slots.large, 0) /
-                       std::max<int64_t>(slots.usual, 1);
-  return static_cast<int32_t>(
-      std::min<int64_t>(room, num_modules(least.model)));
+  return slot_bytes(least).fit_in(cap - taken, least.model);
 }
 
 // If every tp rank repeats the update, there is nothing to group: each matrix
@@ -177,7 +181,8 @@ Plan undecided(const PlanRequest& request, const Strategy& strategy) {
   plan.options = request.options;
   plan.traffic = strategy.layout.traffic;
   plan.matrices = split_into_matrices(plan.model, plan.options.splits);
-  const CostModel cost(request.rule, request.cost_table);
+  const CostModel cost(request.rule, request.cost_table,
+                       request.flops_per_second);
   plan.cost_basis = cost.basis();
   plan.costs.reserve(plan.matrices.size());
   for (const Matrix& m : plan.matrices)
@@ -228,19 +233,30 @@ void set_prefetch(int32_t prefetch, Plan& plan) {
   for (PlanPart& part : plan.parts) part.options = options_of_part(plan, part);
 }
 
-Plan decided(const PlanRequest& all, const Strategy& strategy,
-             Sharing sharing) {
-  Plan plan = undecided(all, strategy);
+bool chooses_prefetch(const Plan& plan) {
   const ZeroOptions& zero = plan.options.zero;
-  const bool chooses_prefetch =
-      zero.prefetch == kAutoPrefetch && !is_plain(zero, plan.mesh.homes());
-  if (chooses_prefetch) set_prefetch(0, plan);
+  return zero.prefetch == kAutoPrefetch && !is_plain(zero, plan.mesh.homes());
+}
+
+// Everything but the prefetch, which is 0 if it is to be chosen, and figures.
+Plan owners_decided(const PlanRequest& all, const Strategy& strategy,
+                    Sharing sharing, bool& chooses) {
+  Plan plan = undecided(all, strategy);
+  chooses = chooses_prefetch(plan);
+  if (chooses) set_prefetch(0, plan);
   // Parts that share a rank's memory cannot respect the cap individually.
   const int64_t cap =
       cuts_experts_apart(plan) ? 0 : plan.options.memory_cap_bytes;
   for (PlanPart& part : plan.parts) decide(all, strategy, cap, sharing, part);
   derive_parts(plan);
-  if (chooses_prefetch) set_prefetch(chosen_prefetch(plan), plan);
+  return plan;
+}
+
+Plan decided(const PlanRequest& all, const Strategy& strategy,
+             Sharing sharing) {
+  bool chooses = false;
+  Plan plan = owners_decided(all, strategy, sharing, chooses);
+  if (chooses) set_prefetch(chosen_prefetch(plan), plan);
   summarize(plan);
   return plan;
 }
@@ -272,6 +288,15 @@ Plan make_plan(const PlanRequest& request) {
   }
   plan.digest = digest_of(plan);
   return plan;
+}
+
+PlanDraft draft_plan(const PlanRequest& request) {
+  const Strategy& strategy = find_strategy(request.options.strategy);
+  const PlanRequest all = settled(request, strategy);
+  PlanDraft draft;
+  draft.plan = owners_decided(all, strategy, Sharing::kWhereItPays,
+                              draft.chooses_prefetch);
+  return draft;
 }
 
 std::vector<StrategyInfo> strategies() {

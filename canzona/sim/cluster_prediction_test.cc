@@ -151,7 +151,7 @@ TEST(ClusterPrediction, KnowsLevelsBeyondTheSecond) {
 
 // The sum of the only bucket.
 Transfer sum_of_bucket(const Case& c) {
-  for (const ModuleWork& module : rank_transfers(c.plan, c.work, 0))
+  for (const ModuleWork& module : rank_transfers(c.plan, c.work, 0).own)
     if (!module.reduce.empty()) return module.reduce.first;
   ADD_FAILURE() << "nothing is summed";
   return {};

@@ -36,9 +36,6 @@
 
 namespace canzona {
 
-// A search that plans this many layouts ends without a proof.
-inline constexpr int64_t kMostPlannedMeshes = 4000;
-
 // What has been done so far.
 struct MeshProgress {
   int64_t planned = 0;
@@ -66,7 +63,9 @@ struct MeshQuestion {
   DType gradients = DType::kFp32;  // at rest
   int64_t global_batch = 0;        // tokens of an iteration on all ranks
   MeshLimits limits = {};
-  int64_t most_planned = kMostPlannedMeshes;
+  // A search that plans this many layouts ends without a proof; 0: as many as
+  // take seconds.
+  int64_t most_planned = 0;
   EachOf each = one_by_one;  // how to run in parallel
   std::function<void(const MeshProgress&)> progress = {};  // may be empty
 };
@@ -101,6 +100,7 @@ struct WeighedMesh {
   double tokens_per_second = 0;
   double share_of_peak = 0;  // flops of the model / flops of the cards
   double bound_seconds = 0;  // what the iteration takes at least
+  int32_t stage = 0;         // of the pipeline, the slowest
   bool fits = true;          // under the cap
 
   double seconds() const { return time.seconds; }
@@ -155,6 +155,9 @@ struct MeshAnswer {
   // One line: what was chosen or what is missing, and what was counted.
   std::string summary() const;
 };
+
+// Sets the reasons of all kinds.
+void give_reasons(MeshAnswer& answer);
 
 // Throws UsageError if no mesh is in the space, or the question makes no sense.
 MeshAnswer search_meshes(const MeshQuestion& question);

@@ -25,7 +25,7 @@ namespace canzona {
 
 struct MeshChoice {
   Mesh mesh;               // cp = 1
-  ZeroSizes dense;         // over all homes
+  ZeroSizes dense = {};    // over all homes
   ZeroSizes experts = {};  // over homes of experts; z1 = 0: no experts
   int64_t tokens = 0;      // of a micro-batch on a data-parallel rank
   int64_t num_micro_batches = 1;

@@ -246,6 +246,8 @@ int64_t longest_length(const Plan& plan, const Workload& workload) {
                               slowest_of(plan.mesh.dp * plan.mesh.ep, share));
 }
 
+}  // namespace
+
 std::vector<PassSeconds> pass_seconds(const Plan& plan,
                                       const Workload& workload) {
   std::vector<PassSeconds> modules = workload.measured;
@@ -271,6 +273,8 @@ std::vector<PassSeconds> pass_seconds(const Plan& plan,
   return modules;
 }
 
+namespace {
+
 // Returns the time of a stage, forward and backward.
 double micro_batch_seconds(const Plan& plan,
                            const std::vector<PassSeconds>& passes,
@@ -283,8 +287,8 @@ double micro_batch_seconds(const Plan& plan,
   return sum;
 }
 
-// Returns the warm-up and cool-down of 1F1B: all other stages' share of one
-// micro-batch, each as slow as the slowest, and what they send each other.
+}  // namespace
+
 double bubble_seconds(const Plan& plan, const Workload& workload,
                       const std::vector<PassSeconds>& passes) {
   double slowest = 0;
@@ -294,10 +298,12 @@ double bubble_seconds(const Plan& plan, const Workload& workload,
          (slowest + 2 * stage_send_seconds(plan, workload));
 }
 
-std::vector<int32_t> stages_to_look_at(const Plan& plan) {
-  const std::set<int32_t> stages{0, plan.mesh.pp / 2, plan.mesh.pp - 1};
+std::vector<int32_t> stages_to_look_at(const Mesh& mesh) {
+  const std::set<int32_t> stages{0, mesh.pp / 2, mesh.pp - 1};
   return {stages.begin(), stages.end()};
 }
+
+namespace {
 
 // Compares bytes between nodes, then inside them.
 bool sends_more(const WireBytes& a, const WireBytes& b) {
@@ -305,46 +311,57 @@ bool sends_more(const WireBytes& a, const WireBytes& b) {
          std::pair(b.sent_inter, b.sent_intra);
 }
 
+// Ranks evenly spread over the stage, including the first and the last.
+std::vector<int32_t> sample(const Mesh& mesh, int32_t stage) {
+  const int32_t all = mesh.ranks_per_stage();
+  const int32_t count =
+      std::clamp(kManyHomes / mesh.homes(), std::min(all, kFewestRanks), all);
+  std::vector<int32_t> ranks;
+  for (int64_t i = 0; i < count; ++i)
+    ranks.push_back(
+        stage * all +
+        static_cast<int32_t>(count == 1 ? 0 : i * (all - 1) / (count - 1)));
+  return ranks;
+}
+
 class PlanIteration {
  public:
-  PlanIteration(const Plan& plan, const Workload& workload)
+  PlanIteration(const Plan& plan, const Workload& workload,
+                const std::vector<RankCost>& costs)
       : plan_(plan),
         workload_(workload),
-        costs_(predict(plan)),
-        passes_(pass_seconds(plan, workload)),
-        bubble_seconds_(bubble_seconds(plan, workload, passes_)),
+        costs_(costs),
         shares_(applied_shares(plan)) {}
 
-  const std::vector<RankCost>& costs() const { return costs_; }
-
-  IterationWork of_stage(int32_t stage) const {
-    IterationWork work;
-    work.calls = usual_calls(plan_, stage, workload_.num_micro_batches);
+  StageIteration of_stage(int32_t stage) const {
+    StageIteration out{.stage = stage};
+    IterationWork& work = out.work;
+    work.calls = usual_calls(plan_, stage, 1);
     set_options(work, stage);
-    const std::vector<int32_t> ranks = sample(stage);
-    work.modules.resize(passes_.size());
-    for (const int32_t rank : ranks) {
-      const std::vector<ModuleWork> other = transfers_of(rank, RunOf::kLongest);
-      for (size_t m = 0; m < other.size(); ++m)
+    work.modules.resize(shares_.size());
+    const std::vector<ModuleUse> uses = uses_of(work.calls);
+    for (const int32_t rank : sample(plan_.mesh, stage)) {
+      const RankTransfers other = rank_transfers(plan_, workload_, rank);
+      for (size_t m = 0; m < work.modules.size(); ++m)
         for (const auto operation : kModuleOperations)
           work.modules[m].*operation =
-              slower(work.modules[m].*operation, other[m].*operation);
+              slower(work.modules[m].*operation, other.longest[m].*operation);
+      add_bytes(rank, other.own, uses, out);
     }
-    for (size_t m = 0; m < work.modules.size(); ++m) {
-      work.modules[m].forward_seconds = passes_[m].forward;
-      work.modules[m].backward_seconds = passes_[m].backward;
+    for (size_t m = 0; m < work.modules.size(); ++m)
       work.modules[m].publish_after = shares_[m];
-    }
-    add_stage_sends(work, stage);
-    work.bubble_seconds = bubble_seconds_;
-    work.step_bytes = step_bytes(ranks.front());
+    work.step_bytes = step_bytes(stage * plan_.mesh.ranks_per_stage());
     const auto per_stage = static_cast<size_t>(plan_.mesh.ranks_per_stage());
     const size_t first = static_cast<size_t>(stage) * per_stage;
-    for (size_t r = first; r < first + per_stage; ++r)
+    for (size_t r = first; r < first + per_stage; ++r) {
       work.step_seconds = std::max(work.step_seconds, step_seconds(costs_[r]));
-    return work;
+      out.memory_bytes =
+          std::max(out.memory_bytes, costs_[r].memory.total().value());
+    }
+    return out;
   }
 
+ private:
   // Returns the time on the slowest card.
   double step_seconds(const RankCost& cost) const {
     const double slowest =
@@ -352,45 +369,15 @@ class PlanIteration {
     return cost.step_seconds_mean + (slowest - 1) * cost.transform_seconds_mean;
   }
 
-  // Returns the bytes of the rank that sends most between nodes, among those
-  // examined.
-  WireBytes most_bytes(int32_t stage, std::span<const ModuleUse> uses) const {
-    WireBytes most;
-    for (const int32_t rank : sample(stage)) {
-      const WireBytes bytes =
-          step_bytes(rank) +
-          bytes_of_uses(transfers_of(rank, RunOf::kThisRank), uses);
-      if (sends_more(bytes, most)) most = bytes;
-    }
-    return most;
-  }
-
- private:
-  // A stage waits for activations before its first module's forward, and for
-  // gradients before its last one's backward.
-  void add_stage_sends(IterationWork& work, int32_t stage) const {
-    const double exposed = exposed_sends(plan_, workload_);
-    if (exposed == 0) return;
-    const std::vector<ModuleUse> uses = uses_of(work.calls);
-    if (stage > 0)
-      work.modules[index(uses.front().module)].forward_seconds += exposed;
-    const auto last = std::ranges::find_if(
-        uses, [](const ModuleUse& use) { return use.completes(); });
-    if (stage + 1 < plan_.mesh.pp && last != uses.end())
-      work.modules[index(last->module)].backward_seconds += exposed;
-  }
-
-  // Ranks evenly spread over the stage, including the first and the last.
-  std::vector<int32_t> sample(int32_t stage) const {
-    const int32_t all = plan_.mesh.ranks_per_stage();
-    const int32_t count = std::clamp(kManyHomes / plan_.mesh.homes(),
-                                     std::min(all, kFewestRanks), all);
-    std::vector<int32_t> ranks;
-    for (int64_t i = 0; i < count; ++i)
-      ranks.push_back(
-          stage * all +
-          static_cast<int32_t>(count == 1 ? 0 : i * (all - 1) / (count - 1)));
-    return ranks;
+  // Adds what a rank moves in every micro-batch, and in a step.
+  void add_bytes(int32_t rank, const std::vector<ModuleWork>& own,
+                 std::vector<ModuleUse> uses, StageIteration& out) const {
+    StageIteration::RankBytes& bytes = out.ranks.emplace_back();
+    const WireBytes all = bytes_of_uses(own, uses);
+    for (ModuleUse& use : uses) use.is_last = false;
+    bytes.of_micro_batch = bytes_of_uses(own, uses);
+    bytes.of_step = step_bytes(rank) + all;
+    bytes.of_step.add(bytes.of_micro_batch, -1);
   }
 
   // Dense tensors and experts have the same number of slots if both have any.
@@ -417,10 +404,6 @@ class PlanIteration {
     work.meetings = workload_.meetings;
   }
 
-  std::vector<ModuleWork> transfers_of(int32_t rank, RunOf run) const {
-    return rank_transfers(plan_, workload_, rank, run);
-  }
-
   // Returns the bytes of the exchange of matrices and of broadcasts.
   WireBytes step_bytes(int32_t rank) const {
     WireBytes sum;
@@ -432,63 +415,124 @@ class PlanIteration {
 
   const Plan& plan_;
   const Workload& workload_;
-  std::vector<RankCost> costs_;  // by rank in the world
-  std::vector<PassSeconds> passes_;
-  double bubble_seconds_;
+  const std::vector<RankCost>& costs_;  // by rank in the world
   std::vector<double> shares_;  // fraction of the step after which a module is
                                 // applied
 };
 
+// A stage waits for activations before its first module's forward, and for
+// gradients before its last one's backward.
+void add_stage_sends(const MicroBatch& batch, int32_t stage,
+                     IterationWork& work) {
+  if (batch.exposed_send == 0) return;
+  const std::vector<ModuleUse> uses = uses_of(work.calls);
+  if (stage > 0)
+    work.modules[index(uses.front().module)].forward_seconds +=
+        batch.exposed_send;
+  const auto last = std::ranges::find_if(
+      uses, [](const ModuleUse& use) { return use.completes(); });
+  if (stage + 1 < batch.num_stages && last != uses.end())
+    work.modules[index(last->module)].backward_seconds += batch.exposed_send;
+}
+
 }  // namespace
+
+MicroBatch micro_batch_of(const Plan& plan, const Workload& workload) {
+  MicroBatch batch{.passes = pass_seconds(plan, workload),
+                   .exposed_send = exposed_sends(plan, workload),
+                   .num_stages = plan.mesh.pp};
+  batch.bubble_seconds = bubble_seconds(plan, workload, batch.passes);
+  return batch;
+}
+
+IterationWork StageIteration::with(const MicroBatch& batch,
+                                   int64_t num_micro_batches) const {
+  IterationWork out = work;
+  for (size_t m = 0; m < batch.passes.size(); ++m) {
+    out.modules[m].forward_seconds = batch.passes[m].forward;
+    out.modules[m].backward_seconds = batch.passes[m].backward;
+  }
+  out.bubble_seconds = batch.bubble_seconds;
+  add_stage_sends(batch, stage, out);
+  const TrainerCall step = out.calls.back();
+  out.calls.pop_back();
+  const std::vector<TrainerCall> once = out.calls;
+  for (int64_t i = 1; i < num_micro_batches; ++i)
+    out.calls.insert(out.calls.end(), once.begin(), once.end());
+  out.calls.push_back(step);
+  return out;
+}
+
+IterationPrediction StageIteration::predict(const MicroBatch& batch,
+                                            int64_t num_micro_batches) const {
+  IterationPrediction out{
+      .time = simulate_iteration(with(batch, num_micro_batches)),
+      .stage = stage,
+      .memory_bytes = memory_bytes};
+  WireBytes& most = out.time.bytes = {};
+  for (const RankBytes& rank : ranks) {
+    WireBytes bytes = rank.of_step;
+    bytes.add(rank.of_micro_batch, num_micro_batches);
+    if (sends_more(bytes, most)) most = bytes;
+  }
+  out.slow_bytes = most.sent_inter;
+  out.fast_bytes = most.sent_intra;
+  return out;
+}
+
+std::vector<StageIteration> stage_iterations(
+    const Plan& plan, const Workload& workload,
+    const std::vector<RankCost>& costs) {
+  const PlanIteration iteration(plan, workload, costs);
+  std::vector<StageIteration> out;
+  for (const int32_t stage : stages_to_look_at(plan.mesh))
+    out.push_back(iteration.of_stage(stage));
+  return out;
+}
 
 IterationWork plan_iteration(const Plan& plan, const Workload& workload,
                              int32_t stage) {
   CANZONA_CHECK(stage >= 0 && stage < plan.mesh.pp, "stage ", stage);
-  return PlanIteration(plan, workload).of_stage(stage);
+  return PlanIteration(plan, workload, predict(plan))
+      .of_stage(stage)
+      .with(micro_batch_of(plan, workload), workload.num_micro_batches);
 }
 
-namespace {
-
-std::vector<IterationPrediction> stages_of(const Plan& plan,
-                                           const PlanIteration& iteration) {
-  const int32_t per_stage = plan.mesh.ranks_per_stage();
-  std::vector<IterationPrediction> out;
-  for (int32_t stage : stages_to_look_at(plan)) {
-    IterationPrediction& one = out.emplace_back();
-    const IterationWork work = iteration.of_stage(stage);
-    one.time = simulate_iteration(work);
-    one.time.bytes = iteration.most_bytes(stage, uses_of(work.calls));
-    one.stage = stage;
-    one.slow_bytes = one.time.bytes.sent_inter;
-    one.fast_bytes = one.time.bytes.sent_intra;
-    for (int32_t r = stage * per_stage; r < (stage + 1) * per_stage; ++r)
-      one.memory_bytes = std::max(
-          one.memory_bytes, iteration.costs()[index(r)].memory.total().value());
+IterationPrediction slowest_of_stages(
+    const std::vector<IterationPrediction>& stages) {
+  IterationPrediction out = *std::ranges::max_element(
+      stages, {}, [](const auto& one) { return one.time.seconds; });
+  out.time.bytes = {};
+  for (const IterationPrediction& one : stages) {
+    out.memory_bytes = std::max(out.memory_bytes, one.memory_bytes);
+    if (sends_more(one.time.bytes, out.time.bytes))
+      out.time.bytes = one.time.bytes;
   }
+  out.slow_bytes = out.time.bytes.sent_inter;
+  out.fast_bytes = out.time.bytes.sent_intra;
   return out;
 }
 
-}  // namespace
-
 std::vector<IterationPrediction> predict_stages(const Plan& plan,
                                                 const Workload& workload) {
-  return stages_of(plan, PlanIteration(plan, workload));
+  const MicroBatch batch = micro_batch_of(plan, workload);
+  std::vector<IterationPrediction> out;
+  for (const StageIteration& stage :
+       stage_iterations(plan, workload, predict(plan)))
+    out.push_back(stage.predict(batch, workload.num_micro_batches));
+  return out;
 }
 
 IterationPrediction predict_iteration(const Plan& plan,
                                       const Workload& workload) {
-  const PlanIteration iteration(plan, workload);
-  const std::vector<IterationPrediction> stages = stages_of(plan, iteration);
-  IterationPrediction out = *std::ranges::max_element(
-      stages, {}, [](const auto& one) { return one.time.seconds; });
-  out.time.bytes = {};
-  for (const RankCost& cost : iteration.costs())
+  const std::vector<RankCost> costs = predict(plan);
+  const MicroBatch batch = micro_batch_of(plan, workload);
+  std::vector<IterationPrediction> stages;
+  for (const StageIteration& stage : stage_iterations(plan, workload, costs))
+    stages.push_back(stage.predict(batch, workload.num_micro_batches));
+  IterationPrediction out = slowest_of_stages(stages);
+  for (const RankCost& cost : costs)
     out.memory_bytes = std::max(out.memory_bytes, cost.memory.total().value());
-  for (const IterationPrediction& one : stages)
-    if (sends_more(one.time.bytes, out.time.bytes))
-      out.time.bytes = one.time.bytes;
-  out.slow_bytes = out.time.bytes.sent_inter;
-  out.fast_bytes = out.time.bytes.sent_intra;
   return out;
 }
 
@@ -498,7 +542,7 @@ namespace {
 // data-parallel rank.
 double flops_of_micro_batch(const Plan& plan, const Workload& workload) {
   ComputeLoad load = workload.compute;
-  load.flops_per_second = 1;
+  load.flops_per_second = load.attention_flops_per_second = 1;
   load.tensor_parallel = 1;
   load.recompute = false;
   double flops = 0;

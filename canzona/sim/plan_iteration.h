@@ -53,7 +53,7 @@ struct ModuleWork {
   // The fraction of the step after which these may leave; 1 is its end.
   double publish_after = 1;
 };
-inline constexpr Legs ModuleWork::*kModuleOperations[] = {
+inline constexpr Legs ModuleWork::* kModuleOperations[] = {
     &ModuleWork::gather, &ModuleWork::scatter, &ModuleWork::reduce,
     &ModuleWork::publish};
 
@@ -141,6 +141,28 @@ double stage_send_seconds(const Plan& plan, const Workload& workload);
 // shared by n micro-batches.
 double exposed_sends(const Plan& plan, const Workload& workload);
 
+// How long every module computes in a micro-batch, on the slowest card, with
+// all exchanges that compute waits for except sends between stages. Uses only
+// mesh, model and options of the plan.
+std::vector<PassSeconds> pass_seconds(const Plan& plan,
+                                      const Workload& workload);
+// Returns the warm-up and cool-down of 1F1B: all other stages' share of one
+// micro-batch, each as slow as the slowest, and what they send each other.
+double bubble_seconds(const Plan& plan, const Workload& workload,
+                      const std::vector<PassSeconds>& passes);
+
+// What micro-batches of a size take on any stage.
+struct MicroBatch {
+  std::vector<PassSeconds> passes;  // by module
+  double bubble_seconds = 0;
+  double exposed_send = 0;
+  int32_t num_stages = 1;
+};
+// Uses only mesh, model and options of the plan.
+MicroBatch micro_batch_of(const Plan& plan, const Workload& workload);
+// The stages that are simulated: the first, a middle one and the last.
+std::vector<int32_t> stages_to_look_at(const Mesh& mesh);
+
 // The work of a rank of a stage, with each operation as on the slowest of its
 // ranks.
 IterationWork plan_iteration(const Plan& plan, const Workload& workload,
@@ -161,7 +183,32 @@ struct IterationPrediction {
 std::vector<IterationPrediction> predict_stages(const Plan& plan,
                                                 const Workload& workload);
 
-// The slowest of them, with the largest memory and bytes of any.
+// What iterations of a stage have in common, whatever their micro-batches.
+struct StageIteration {
+  int32_t stage = 0;
+  // One micro-batch, each operation as on the slowest rank, without compute.
+  IterationWork work = {};
+  struct RankBytes {
+    WireBytes of_micro_batch = {};
+    WireBytes of_step = {};
+  };
+  std::vector<RankBytes> ranks = {};  // those that were examined
+  int64_t memory_bytes = 0;           // of the fullest rank
+
+  IterationWork with(const MicroBatch& batch, int64_t num_micro_batches) const;
+  IterationPrediction predict(const MicroBatch& batch,
+                              int64_t num_micro_batches) const;
+};
+// Returns the stages that are simulated; `costs` are predict(plan).
+std::vector<StageIteration> stage_iterations(
+    const Plan& plan, const Workload& workload,
+    const std::vector<RankCost>& costs);
+// Returns the slowest, with the largest memory and bytes of any.
+IterationPrediction slowest_of_stages(
+    const std::vector<IterationPrediction>& stages);
+
+// The slowest stage, with the largest memory of any rank and bytes of any
+// stage.
 IterationPrediction predict_iteration(const Plan& plan,
                                       const Workload& workload);
 
@@ -204,7 +251,7 @@ Plan at_rate(Plan plan, double flops_per_second);
 
 // The operations of one rank under a plan, module by module.
 //
-//   for (const ModuleWork& m : rank_transfers(plan, workload, rank)) …
+//   for (const ModuleWork& m : rank_transfers(plan, workload, rank).own) …
 //
 // Bytes are the plan's own; messages are those of the runtime's pairwise
 // exchanges: one per peer and, for sums, per segment. Compute times are left at
@@ -213,11 +260,11 @@ Plan at_rate(Plan plan, double flops_per_second);
 // Runs of homes differ. A rank's share of a sum and of new parameters follows
 // from its own run, or from the longest of all, because no rank continues
 // before the home that has most.
-enum class RunOf { kThisRank, kLongest };
-
-std::vector<ModuleWork> rank_transfers(const Plan& plan,
-                                       const Workload& workload,
-                                       int32_t world_rank,
-                                       RunOf run = RunOf::kThisRank);
+struct RankTransfers {
+  std::vector<ModuleWork> own;
+  std::vector<ModuleWork> longest;
+};
+RankTransfers rank_transfers(const Plan& plan, const Workload& workload,
+                             int32_t world_rank);
 
 }  // namespace canzona

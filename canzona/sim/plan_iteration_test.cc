@@ -124,7 +124,7 @@ TEST(PlanIteration, SumsOfAGibibyteOnNodesOfEight) {
     options.zero.reach = reach;
     const Plan plan = plan_of(model, cat("dp=", ranks), options, {"adamw", {}});
     for (const ModuleWork& module :
-         rank_transfers(plan, toy_workload(), ranks - 1))
+         rank_transfers(plan, toy_workload(), ranks - 1).own)
       if (!module.reduce.empty()) return module;
     return ModuleWork{};
   };
@@ -158,7 +158,7 @@ void expect_bytes_of_plan(const Plan& plan, int64_t slack) {
   for (int32_t rank = 0; rank < plan.mesh.world(); ++rank) {
     const RankCost& cost = costs[static_cast<size_t>(rank)];
     int64_t sent = 0;
-    for (const ModuleWork& module : rank_transfers(plan, workload, rank))
+    for (const ModuleWork& module : rank_transfers(plan, workload, rank).own)
       sent += module.reduce.bytes().sent() + module.publish.bytes().sent();
     for (Collective c :
          {Collective::kGather, Collective::kScatter, Collective::kBroadcast})
@@ -242,7 +242,7 @@ void expect_bytes_of_entries(const Plan& plan) {
     const auto calls =
         usual_calls(plan, coordinates_of(plan.mesh, rank).stage, 2);
     const std::vector<ModuleWork> once =
-        rank_transfers(plan, toy_workload(), rank);
+        rank_transfers(plan, toy_workload(), rank).own;
     std::vector<ModuleWork> left(once.size());
     const auto add = [&](int32_t module, Legs ModuleWork::*operation,
                          const WireBytes& bytes, int64_t times) {

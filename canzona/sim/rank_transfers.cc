@@ -43,15 +43,13 @@ WireBytes across_of(const WireBytes& bytes) {
           .received_inter = bytes.received_inter};
 }
 
-class RankTransfers {
+class PartTransfers {
  public:
-  RankTransfers(const PlanPart& part, const Workload& workload, int32_t rank,
-                RunOf run)
+  PartTransfers(const PlanPart& part, const Workload& workload, int32_t rank)
       : part_(part),
         zero_(part.options.zero.sizes),
         workload_(workload),
         rank_(rank),
-        run_(run),
         at_(coordinates_of(part.mesh, rank)) {
     const Buffer dense{.stage = at_.stage};
     for (const BucketCollectives& list :
@@ -60,10 +58,17 @@ class RankTransfers {
       collectives_.insert(collectives_.end(), list.begin(), list.end());
   }
 
-  std::vector<ModuleWork> all() {
+  RankTransfers all() {
     count_modules();
     std::vector<PurposeBytes> wire = module_bytes(part_, rank_);
-    if (run_ == RunOf::kLongest && part_.mesh.ep == 1) raise_to_longest(wire);
+    RankTransfers out{operations(wire), {}};
+    if (part_.mesh.ep == 1) raise_to_longest(wire);
+    out.longest = operations(wire);
+    return out;
+  }
+
+ private:
+  std::vector<ModuleWork> operations(const std::vector<PurposeBytes>& wire) {
     std::vector<ModuleWork> out(wire.size());
     for (size_t m = 0; m < wire.size(); ++m) {
       if (elements_[m] == 0) continue;
@@ -76,7 +81,6 @@ class RankTransfers {
     return out;
   }
 
- private:
   // Counts the elements of this rank's shards, and the messages into which they
   // are packed.
   void count_modules() {
@@ -130,13 +134,21 @@ class RankTransfers {
       sum.place += two ? own.place : own.run;
     }
     const auto raise = [](int64_t& bytes, int64_t run, int64_t peers) {
-      if (bytes > 0) bytes = std::max(bytes, run * peers);
+      bytes = std::max(bytes, run * peers);
     };
     const PeerCount from = peers(Purpose::kSum), to = peers(Purpose::kPublish);
     const BucketCollective* sum = first_for(Purpose::kSum);
     const bool cut =
         sum != nullptr && sum->pieces == BucketCollective::Pieces::kRunShares;
     const int64_t shares = cut ? part_.num_replicas() : 1;
+    const PeerCount replicas = peers(Purpose::kSumReplicas);
+    const BucketCollective* again = first_for(Purpose::kSumReplicas);
+    // An all-reduce of shares of a run sends each share twice.
+    const bool of_runs = again != nullptr &&
+                         again->pieces == BucketCollective::Pieces::kOwnShares;
+    const int64_t passes = !of_runs                               ? 0
+                           : again->kind == EntryKind::kAllReduce ? 2
+                                                                  : 1;
     const int64_t parameter = size_of(part_.options.parameters);
     const bool spreads = is_scattered(part_.traffic);
     for (size_t m = 0; spreads && m < wire.size(); ++m) {
@@ -148,6 +160,14 @@ class RankTransfers {
       WireBytes& published = of(wire[m], Purpose::kPublish);
       raise(sums.received_intra, gradients(place), from.intra);
       raise(sums.received_inter, gradients(run), from.inter);
+      WireBytes& twice = of(wire[m], Purpose::kSumReplicas);
+      const int64_t share = passes * divide_up(run, part_.num_replicas());
+      for (const auto side :
+           {&WireBytes::sent_intra, &WireBytes::received_intra})
+        raise(twice.*side, share * kBytesPerFp32, replicas.intra);
+      for (const auto side :
+           {&WireBytes::sent_inter, &WireBytes::received_inter})
+        raise(twice.*side, share * kBytesPerFp32, replicas.inter);
       raise(published.sent_intra, place * parameter, to.intra);
       raise(published.sent_inter, run * parameter, to.inter);
     }
@@ -373,7 +393,6 @@ class RankTransfers {
   ZeroSizes zero_;
   const Workload& workload_;
   int32_t rank_;
-  RunOf run_;
   Coordinates at_;
   BucketCollectives collectives_;  // of a bucket of dense tensors, in order
   std::vector<int64_t> elements_, messages_;  // by module
@@ -382,17 +401,21 @@ class RankTransfers {
 
 }  // namespace
 
-std::vector<ModuleWork> rank_transfers(const Plan& plan,
-                                       const Workload& workload,
-                                       int32_t world_rank, RunOf run) {
-  std::vector<ModuleWork> sum(static_cast<size_t>(num_modules(plan.model)));
+RankTransfers rank_transfers(const Plan& plan, const Workload& workload,
+                             int32_t world_rank) {
+  const std::vector<ModuleWork> none(
+      static_cast<size_t>(num_modules(plan.model)));
+  RankTransfers sum{none, none};
   for (const RankInPart& at : parts_of_rank(plan, world_rank)) {
     const PlanPart& part = plan.parts[static_cast<size_t>(at.part)];
-    const std::vector<ModuleWork> own =
-        RankTransfers(part, workload, at.rank, run).all();
-    for (size_t m = 0; m < sum.size(); ++m)
-      for (const auto operation : kModuleOperations)
-        sum[m].*operation = both(sum[m].*operation, own[m].*operation);
+    const RankTransfers more = PartTransfers(part, workload, at.rank).all();
+    for (size_t m = 0; m < none.size(); ++m)
+      for (const auto operation : kModuleOperations) {
+        sum.own[m].*operation =
+            both(sum.own[m].*operation, more.own[m].*operation);
+        sum.longest[m].*operation =
+            both(sum.longest[m].*operation, more.longest[m].*operation);
+      }
   }
   return sum;
 }

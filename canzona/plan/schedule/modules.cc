@@ -209,18 +209,27 @@ PoolSizes pool_sizes(const PlanPart& part, int32_t stage) {
   const int32_t at_once = pair ? std::max(2 - large, 1) : 1;
   const int32_t large_at_once = pair ? std::max(large, 1) : 1;
   if (zero.sizes.z3 > 1) {
-    pools.gather_slots = at_once + zero.prefetch;
-    pools.large_gather_slots = large_at_once + std::min(zero.prefetch, 1);
+    pools.gather_slots = at_once;
+    pools.large_gather_slots = large_at_once;
   }
   if (zero.sizes.z2 > 1) {
-    pools.scatter_slots = at_once + std::min(zero.prefetch, kMostScatterAhead);
+    pools.scatter_slots = at_once;
     pools.large_scatter_slots = large_at_once;
   }
   if (pools.large_slot == 0)
     pools.large_gather_slots = pools.large_scatter_slots = 0;
   pools.parameter_staging = largest_message(part, stage, Resting::kParameters);
   pools.gradient_staging = largest_message(part, stage, Resting::kGradients);
-  return pools;
+  return pools.ahead(zero.prefetch);
+}
+
+PoolSizes PoolSizes::ahead(int32_t prefetch) const {
+  PoolSizes out = *this;
+  if (gather_slots > 0) out.gather_slots += prefetch;
+  if (large_gather_slots > 0) out.large_gather_slots += std::min(prefetch, 1);
+  if (scatter_slots > 0)
+    out.scatter_slots += std::min(prefetch, kMostScatterAhead);
+  return out;
 }
 
 int32_t first_module(const PlanPart& part, const Bucket& bucket) {

@@ -162,6 +162,8 @@ struct PoolSizes {
             parameter_staging) *
            bytes_per_parameter;
   }
+  // Returns the pools with so many more modules gathered ahead.
+  PoolSizes ahead(int32_t prefetch) const;
   int64_t scatter_bytes() const {
     return (scatter_slots * slot + large_scatter_slots * large_slot +
             gradient_staging) *

@@ -55,12 +55,12 @@ const commandsSection = ({commands = []}) => !commands.length ? null : section("
 const basisSection = ({inputs, not_searched}) => section("basis", "Basis", "What it stands on",
   el("ul", inputs.map(input => el("li", input))), el("p.note", "Not searched: " + not_searched.join(", ") + "."));
 
-function meshTiles({choice: best, memory_cap_bytes: cap}) {
+function meshTiles({choice: best, memory_cap_bytes: cap, peak_flops: peak}) {
   return [
     tile("Mesh", meshText(best.mesh), "", best.zero_name, `${grouped(best.micro_batches)} × ${grouped(best.tokens)} tokens`,
          best.recompute ? "layers recomputed" : ""),
     tile("Iteration", seconds(best.seconds), "predicted", count(best.tokens_per_second) + " tokens/s"),
-    tile("A card", percent(best.share_of_peak), "of its rate"),
+    tile("A card", percent(best.share_of_peak), peak > 0 ? "of its peak" : "of its rate"),
     tile("Memory per rank", bytes(best.memory_bytes), "at most", cap > 0 ? "cap " + bytes(cap) : "no cap"),
     tile("Sent between nodes", bytes(best.slow_bytes), "", "within a node " + bytes(best.fast_bytes))];
 }

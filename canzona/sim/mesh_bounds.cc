@@ -1,0 +1,492 @@
+#include "canzona/sim/mesh_bounds.h"
+
+#include <algorithm>
+#include <map>
+
+#include "canzona/plan/cost/cost.h"
+#include "canzona/plan/predict/loads.h"
+#include "canzona/plan/schedule/modules.h"
+#include "canzona/plan/schedule/rank_group.h"
+#include "canzona/plan/strategies/strategy.h"
+
+namespace canzona {
+namespace {
+
+enum Op { kGather, kScatter, kSum, kPublish };
+
+// Predicted memory is rounded down rank by rank.
+constexpr int64_t kRoundedBytes = 64;
+
+size_t part_number(bool experts) { return experts ? 1 : 0; }
+
+}  // namespace
+
+TensorFacts::TensorFacts(const MeshQuestion& question)
+    : step_seconds(question.model->tensors.size(), 0),
+      state_bytes(step_seconds.size(), 0),
+      spreads(is_scattered(
+                  find_strategy(question.options.strategy).layout.traffic) &&
+              question.options.zero.replica_sum == ReplicaSum::kScatter) {
+  Model model = *question.model;
+  const RuleFacts& rule = *question.rule;
+  for (Tensor& tensor : model.tensors)
+    tensor.matrix_rule &= rule.needs_whole_matrix();
+  const CostModel cost(rule, question.cost_table);
+  const CostBasis& basis = question.cost_basis.value_or(cost.basis());
+  // Members of a team do work that is not counted here.
+  const double tick =
+      question.options.teams == kTeamsOff ? basis.seconds_per_tick : 0;
+  StateBytesTable states(rule);
+  std::vector<bool> has_matrices(step_seconds.size(), false);
+  for (const Matrix& m : split_into_matrices(model, question.options.splits)) {
+    const auto t = static_cast<size_t>(m.tensor);
+    const MatrixCost own = cost.cost({m.rows, m.cols});
+    const StateBytes& bytes = states.of({m.rows, m.cols});
+    has_matrices[t] = true;
+    step_seconds[t] +=
+        tick * (static_cast<double>(own.every_step.value()) +
+                static_cast<double>(own.refresh.value()) / rule.period());
+    state_bytes[t] += bytes.with_shard + bytes.with_owner;
+  }
+  for (size_t t = 0; t < state_bytes.size(); ++t)
+    if (!has_matrices[t] && !model.tensors[t].frozen)
+      state_bytes[t] = 2 * kBytesPerFp32 * model.tensors[t].elements();
+}
+
+MeshBounds::MeshBounds(const MeshQuestion& question, const TensorFacts& facts,
+                       const Mesh& mesh)
+    : question_(question),
+      mesh_(mesh),
+      links_(question.options.links),
+      has_experts_(canzona::has_experts(*question.model)),
+      spreads_(facts.spreads) {
+  const Model& model = *question.model;
+  for (const int32_t number : stages_to_look_at(mesh)) {
+    Stage& stage = stages_.emplace_back();
+    stage.number = number;
+    const std::array<Direction, 2> passes{Direction::kForward,
+                                          Direction::kBackward};
+    stage.uses = uses_of(calls_of(model, mesh, number, passes));
+    stage.module_class.assign(static_cast<size_t>(num_modules(model)), -1);
+  }
+  classify(facts);
+}
+
+// Tensors of other stages than those that are looked at do not count.
+void MeshBounds::classify(const TensorFacts& facts) {
+  const Model& model = *question_.model;
+  const auto modules = static_cast<size_t>(num_modules(model));
+  std::vector<std::map<Shards, int64_t>> alike(2 * modules);
+  std::vector<std::vector<int64_t>> of_module(2 * stages_.size(),
+                                              std::vector<int64_t>(modules, 0));
+  for (size_t t = 0; t < model.tensors.size(); ++t) {
+    const Tensor& tensor = model.tensors[t];
+    const int32_t number = stage_of(mesh_, model, tensor);
+    const size_t part = part_number(tensor.expert >= 0);
+    const auto module = static_cast<size_t>(module_of(model, tensor));
+    const int64_t elements = shard_elements(mesh_, tensor);
+    const bool first = ep_of(mesh_, model, tensor) <= 0;
+    for (size_t s = 0; s < stages_.size(); ++s) {
+      if (stages_[s].number != number) continue;
+      Kept& kept = stages_[s].kept[part];
+      const int64_t ranks = part == 1 ? mesh_.ep : 1;
+      kept.all += elements / ranks;
+      if (!tensor.frozen) kept.trained += elements / ranks;
+      kept.state_bytes += facts.state_bytes[t] / mesh_.tp / ranks;
+      kept.step_seconds +=
+          facts.step_seconds[t] / mesh_.tp / static_cast<double>(ranks);
+      if (first) of_module[2 * s + part][module] += elements;
+      stages_[s].module_class[module] = 0;
+    }
+    if (first)
+      ++alike[2 * module + part][{.rows = shard_rows(mesh_, tensor),
+                                  .cols = shard_cols(mesh_, tensor),
+                                  .trained = !tensor.frozen}];
+  }
+  for (size_t s = 0; s < stages_.size(); ++s)
+    for (const size_t part : {0, 1}) {
+      const std::vector<int64_t>& sizes = of_module[2 * s + part];
+      Kept& kept = stages_[s].kept[part];
+      kept.slot = usual_slot(sizes);
+      kept.large_slot = std::ranges::max(sizes);
+      if (kept.large_slot == kept.slot) kept.large_slot = 0;
+    }
+  std::map<ModuleClass, int32_t> known;
+  for (size_t m = 0; m < modules; ++m) {
+    ModuleClass own;
+    for (const size_t part : {0, 1})
+      for (const auto& [shards, count] : alike[2 * m + part])
+        own[part].push_back({shards.rows, shards.cols, count, shards.trained});
+    const auto [found, is_new] =
+        known.try_emplace(own, static_cast<int32_t>(classes_.size()));
+    if (is_new) classes_.push_back(own);
+    for (Stage& stage : stages_)
+      if (stage.module_class[m] >= 0) stage.module_class[m] = found->second;
+  }
+}
+
+std::vector<MeshPace> MeshBounds::paces(
+    const std::vector<MeshChoice>& settings) const {
+  const Plan shape = shape_of(question_, mesh_);
+  std::vector<MeshPace> out;
+  for (const MeshChoice& choice : settings) {
+    MeshPace& pace = out.emplace_back();
+    pace.num_micro_batches = choice.num_micro_batches;
+    pace.activations = terms_of(question_, choice).activations;
+    pace.batch = micro_batch_of(shape, work_of(question_, choice));
+    for (const Stage& stage : stages_)
+      pace.use_seconds.push_back(use_seconds(stage, pace.batch));
+  }
+  return out;
+}
+
+std::vector<double> MeshBounds::use_seconds(const Stage& stage,
+                                            const MicroBatch& batch) const {
+  std::vector<double> out;
+  bool is_first_backward = true;
+  for (const ModuleUse& use : stage.uses) {
+    const PassSeconds& own = batch.passes[static_cast<size_t>(use.module)];
+    double seconds = use.is_beside     ? 0
+                     : use.is_backward ? own.backward
+                                       : own.forward;
+    if (out.empty() && stage.number > 0) seconds += batch.exposed_send;
+    if (use.completes() && is_first_backward) {
+      is_first_backward = false;
+      if (stage.number + 1 < mesh_.pp) seconds += batch.exposed_send;
+    }
+    out.push_back(seconds);
+  }
+  return out;
+}
+
+int64_t MeshBounds::memory(const ZeroSizes& dense,
+                           const ZeroSizes& experts) const {
+  const int64_t parameter = size_of(question_.options.parameters);
+  const int64_t gradient = size_of(question_.gradients);
+  const int64_t master = master_bytes_per_element(question_.options.parameters);
+  int64_t most = 0;
+  for (const Stage& stage : stages_) {
+    int64_t own = 0;
+    for (const bool of_experts : {false, true}) {
+      const ZeroSizes& sizes = of_experts ? experts : dense;
+      const Kept& kept = stage.kept[part_number(of_experts)];
+      if (sizes.z1 == 0) continue;
+      const int64_t slots = kept.slot + kept.large_slot;
+      own += kept.all * parameter / sizes.z3 +
+             kept.trained * gradient / sizes.z2 +
+             (kept.trained * master + kept.state_bytes) / sizes.z1 +
+             (sizes.z3 > 1 ? slots * parameter : 0) +
+             (sizes.z2 > 1 ? slots * kBytesPerFp32 : 0) - kRoundedBytes;
+    }
+    most = std::max(most, own);
+  }
+  return most;
+}
+
+double MeshBounds::step_seconds(const ZeroSizes& dense,
+                                const ZeroSizes& experts) const {
+  double most = 0;
+  for (const Stage& stage : stages_)
+    most = std::max(most,
+                    stage.kept[0].step_seconds / std::max(dense.z1, 1) +
+                        stage.kept[1].step_seconds / std::max(experts.z1, 1));
+  return most;
+}
+
+bool MeshBounds::is_apart(const ZeroSizes& dense,
+                          const ZeroSizes& experts) const {
+  if (!has_experts_) return false;
+  const bool plain =
+      is_plain(dense, mesh_.homes()) && is_plain(experts, mesh_.expert_homes());
+  return !plain && !(mesh_.ep == 1 && dense == experts);
+}
+
+// Ranks are ascending, so those on the first one's node come first.
+MeshBounds::Group MeshBounds::group(int32_t stage, int32_t step,
+                                    int32_t count) const {
+  const int64_t first = int64_t{stage} * mesh_.ranks_per_stage();
+  const int64_t node = question_.options.ranks_per_node;
+  const int64_t left = (first / node + 1) * node - first;
+  const int64_t inside = std::min<int64_t>(count, (left + step - 1) / step);
+  return {.intra = inside - 1, .inter = count - inside, .inside = inside};
+}
+
+double MeshBounds::elements(const ModuleClass& of, bool experts, int32_t places,
+                            bool trained) const {
+  int64_t sum = 0;
+  for (const Shards& shards : of[part_number(experts)])
+    if (shards.trained || !trained)
+      sum += shards.count * (shards.rows / places) * shards.cols;
+  return static_cast<double>(sum);
+}
+
+// The time of messages of so many bytes from or to every other rank.
+PortTime MeshBounds::over(const Group& group, double bytes,
+                          double messages) const {
+  const auto port = [&](bool near, int64_t peers) {
+    return static_cast<double>(peers) * (messages * links_.overhead(near) +
+                                         bytes / links_.bytes_per_second(near));
+  };
+  if (bytes <= 0) return {};
+  return {port(true, group.intra), port(false, group.inter)};
+}
+
+bool MeshBounds::has_two_levels(const ZeroSizes& sizes, bool experts,
+                                bool apart) const {
+  const int32_t step = mesh_.tp * (experts ? mesh_.ep : 1);
+  const int32_t homes = experts ? mesh_.expert_homes() : mesh_.homes();
+  const auto two = [&](int32_t count) {
+    for (const Stage& stage : stages_) {
+      const Group own = group(stage.number, step, count);
+      if (own.intra > 0 && own.inter > 0) return true;
+    }
+    return false;
+  };
+  if (is_plain(sizes, homes)) return !apart && two(homes);
+  return two(sizes.z2) || two(sizes.z3);
+}
+
+// A gather goes across nodes first, a scatter inside them.
+OpTime MeshBounds::module_op(const Group& group, double bytes, bool gathered,
+                             Reach reach) const {
+  if (reach == Reach::kDirect || group.intra == 0 || group.inter == 0)
+    return {{over(group, bytes, 1), PortTime{}}};
+  const int64_t across = (group.intra + 1 + group.inter) / group.inside;
+  const PortTime far = over({.inter = across - 1}, bytes, 1);
+  const PortTime near =
+      over({.intra = group.intra}, static_cast<double>(across) * bytes, 1);
+  return gathered ? OpTime{{far, near}} : OpTime{{near, far}};
+}
+
+namespace {
+
+PortTime operator+(const PortTime& a, const PortTime& b) {
+  return {a.intra + b.intra, a.inter + b.inter};
+}
+
+OpTime operator+(const OpTime& a, const OpTime& b) {
+  return {{a.legs[0] + b.legs[0], a.legs[1] + b.legs[1]}};
+}
+
+}  // namespace
+
+// The mean run of homes is a bound of the longest, which all wait for.
+void MeshBounds::add_step_ops(const Part& part, double run,
+                              ModuleOps& out) const {
+  const auto [z1, z2, z3] = part.sizes;
+  const auto group_of = [&](int32_t step, int32_t count) {
+    return group(part.stage, part.step * step, count);
+  };
+  const double messages = part.sizes.places() > 1 ? 1 : 0;
+  const double gradient = run * static_cast<double>(kBytesPerFp32);
+  const double parameter =
+      run * static_cast<double>(size_of(question_.options.parameters));
+  const int32_t replicas = part.homes / z1;
+  const double share = gradient / replicas;
+  const bool at_once = replicas > 1 && !is_subtree(z1 / z2, part.homes / z2);
+  const Group sums = group_of(z2, (at_once ? part.homes : z1) / z2);
+  const Group again = group_of(z1, replicas);
+  out[kSum].legs[0] = over(sums, at_once ? share : gradient, messages) +
+                      over(again, (at_once ? 1 : 2) * share, 0);
+  out[kPublish].legs[0] = over(group_of(z3, z1 / z3), parameter, messages);
+}
+
+// Sums inside nodes come before those across; new parameters go the other way.
+void MeshBounds::add_two_level_ops(const Part& part, double run,
+                                   ModuleOps& out) const {
+  const Group all = group(part.stage, part.step, part.homes);
+  const int64_t across = part.homes / all.inside;
+  const auto bytes = [&](int64_t of_one) {
+    return run * static_cast<double>(of_one);
+  };
+  const auto legs = [&](int64_t of_one) {
+    const double whole = static_cast<double>(across) * bytes(of_one);
+    return std::pair(over({.intra = all.intra}, whole, 0),
+                     over({.inter = across - 1}, bytes(of_one), 0));
+  };
+  const auto [near, far] = legs(kBytesPerFp32);
+  out[kSum] = {{near, far}};
+  const auto [inside, beyond] = legs(size_of(question_.options.parameters));
+  out[kPublish] = {{beyond, inside}};
+}
+
+// How the buckets of one part with expert parallelism are divided is not known:
+// of n homes, one sends all but its run, or receives its run n - 1 times.
+void MeshBounds::add_shared_ops(const Part& part, double elements,
+                                ModuleOps& out) const {
+  const Group all = group(part.stage, part.step, part.homes);
+  const bool two = part.reach == Reach::kPerNode && all.intra > 0;
+  const auto ranks = static_cast<double>(two ? all.inside : part.homes);
+  const double moved = elements * (ranks - 1) / ranks;
+  double rate = 0;
+  if (all.intra > 0) rate += links_.bytes_per_second(true);
+  if (all.inter > 0 && !two) rate += links_.bytes_per_second(false);
+  if (rate == 0 || two) return;
+  const auto time = [&](int64_t bytes) {
+    const double seconds = moved * static_cast<double>(bytes) / rate;
+    return PortTime{all.intra > 0 ? seconds : 0, all.inter > 0 ? seconds : 0};
+  };
+  out[kSum].legs[0] = time(kBytesPerFp32);
+  out[kPublish].legs[0] = time(size_of(question_.options.parameters));
+}
+
+ModuleOps MeshBounds::module_ops(const Part& part,
+                                 const ModuleClass& of) const {
+  const ZeroSizes& sizes = part.sizes;
+  const int32_t places = sizes.places();
+  const double parameters =
+      elements(of, part.experts, places, /*trained=*/false) *
+      static_cast<double>(size_of(question_.options.parameters));
+  const double trained = elements(of, part.experts, places, /*trained=*/true);
+  ModuleOps out = {};
+  if (sizes.z3 > 1)
+    out[kGather] = module_op(group(part.stage, part.step, sizes.z3),
+                             parameters * places / sizes.z3, true, part.reach);
+  if (sizes.z2 > 1)
+    out[kScatter] = module_op(
+        group(part.stage, part.step, sizes.z2),
+        trained * static_cast<double>(kBytesPerFp32) * places / sizes.z2, false,
+        part.reach);
+  // Buckets of plain parts span modules, so that they cannot be added to those
+  // of other parts.
+  if (!spreads_ || (part.apart && places == 1)) return out;
+  const double run = trained * places / sizes.z1;
+  const Group all = group(part.stage, part.step, part.homes);
+  const bool two = part.reach == Reach::kPerNode && all.intra > 0 &&
+                   all.inter > 0 && is_plain(sizes, part.homes);
+  if (mesh_.ep > 1 && !part.apart)
+    add_shared_ops(part, trained, out);
+  else if (two)
+    add_two_level_ops(part, run, out);
+  else
+    add_step_ops(part, run, out);
+  return out;
+}
+
+StageOps MeshBounds::ops(const ZeroSizes& sizes, bool experts, bool apart,
+                         Reach reach) const {
+  StageOps out;
+  for (const Stage& stage : stages_) {
+    const Part part{.stage = stage.number,
+                    .sizes = sizes,
+                    .experts = experts,
+                    .apart = apart,
+                    .reach = reach,
+                    .step = mesh_.tp * (experts ? mesh_.ep : 1),
+                    .homes = experts ? mesh_.expert_homes() : mesh_.homes()};
+    std::vector<ModuleOps>& own = out.emplace_back();
+    for (const ModuleClass& of : classes_) own.push_back(module_ops(part, of));
+  }
+  return out;
+}
+
+namespace {
+
+// The largest and the sum of the ports' times of an operation.
+double seconds_of(const OpTime& op, const Links& links) {
+  double sum = 0;
+  for (const PortTime& leg : op.legs) {
+    const double near = leg.intra > 0 ? leg.intra + links.latency(true) : 0;
+    const double far = leg.inter > 0 ? leg.inter + links.latency(false) : 0;
+    sum += std::max(near, far);
+  }
+  return sum;
+}
+
+PortTime ports_of(const OpTime& op) { return op.legs[0] + op.legs[1]; }
+
+struct ClassTimes {
+  std::array<double, kNumModuleOps> seconds = {};
+  std::array<PortTime, kNumModuleOps> ports = {};
+};
+
+// The threads of a rank, from one step to the next; each is at the time at
+// which its last operation has ended.
+struct Threads {
+  double compute = 0, gather = 0, scatter = 0, data = 0;
+};
+
+}  // namespace
+
+double MeshBounds::stage_seconds(size_t s, const MeshPace& pace,
+                                 const StageOps* dense, const StageOps* experts,
+                                 double step) const {
+  const Stage& stage = stages_[s];
+  std::vector<ClassTimes> times(classes_.size());
+  for (size_t c = 0; c < times.size(); ++c)
+    for (size_t op = 0; op < kNumModuleOps; ++op) {
+      OpTime both;
+      for (const StageOps* part : {dense, experts})
+        if (part != nullptr) both = both + (*part)[s][c][op];
+      times[c].seconds[op] = seconds_of(both, links_);
+      times[c].ports[op] = ports_of(both);
+    }
+  const auto of = [&](const ModuleUse& use) -> const ClassTimes& {
+    return times[static_cast<size_t>(
+        stage.module_class[static_cast<size_t>(use.module)])];
+  };
+  Threads at{.compute = step + pace.batch.bubble_seconds, .gather = step};
+  std::vector<double> published(stage.module_class.size(), -1);
+  for (const ModuleUse& use : stage.uses) {
+    double& own = published[static_cast<size_t>(use.module)];
+    if (own < 0) own = at.data += of(use).seconds[kPublish];
+  }
+  // What a micro-batch adds to every thread.
+  Threads each;
+  PortTime moved, summed, sent;
+  const auto pass = [&](bool is_first, bool is_last) {
+    for (size_t u = 0; u < stage.uses.size(); ++u) {
+      const ModuleUse& use = stage.uses[u];
+      const ClassTimes& own = of(use);
+      double ready = is_first ? published[static_cast<size_t>(use.module)] : 0;
+      if (own.seconds[kGather] > 0)
+        ready = at.gather = std::max(at.gather, ready) + own.seconds[kGather];
+      at.compute = std::max(at.compute, ready) + pace.use_seconds[s][u];
+      if (!use.completes()) continue;
+      double done = at.compute;
+      if (own.seconds[kScatter] > 0)
+        done = at.scatter = std::max(at.scatter, done) + own.seconds[kScatter];
+      if (is_last && own.seconds[kSum] > 0)
+        at.data = std::max(at.data, done) + own.seconds[kSum];
+    }
+  };
+  for (size_t u = 0; u < stage.uses.size(); ++u) {
+    const ModuleUse& use = stage.uses[u];
+    const ClassTimes& own = of(use);
+    each.compute += pace.use_seconds[s][u];
+    each.gather += own.seconds[kGather];
+    moved = moved + own.ports[kGather];
+    if (!use.completes()) continue;
+    each.scatter += own.seconds[kScatter];
+    moved = moved + own.ports[kScatter];
+    summed = summed + own.ports[kSum];
+    sent = sent + own.ports[kPublish];
+  }
+  const int64_t n = pace.num_micro_batches;
+  pass(true, n == 1);
+  if (n > 2) {
+    const auto times_more = static_cast<double>(n - 2);
+    at.compute += times_more * each.compute;
+    at.gather += times_more * each.gather;
+    at.scatter += times_more * each.scatter;
+  }
+  if (n > 1) pass(false, true);
+  const auto all = static_cast<double>(n);
+  const auto on_port = [&](double PortTime::* port) {
+    return all * moved.*port + std::max(step + summed.*port, sent.*port);
+  };
+  return std::max({at.compute, at.scatter, at.data, on_port(&PortTime::intra),
+                   on_port(&PortTime::inter)});
+}
+
+double MeshBounds::seconds(const MeshPace& pace, const StageOps* dense,
+                           const StageOps* experts, double step) const {
+  double most = 0;
+  for (size_t s = 0; s < stages_.size(); ++s)
+    most = std::max(most, stage_seconds(s, pace, dense, experts, step));
+  // The simulation adds up in another order.
+  constexpr double kRounding = 1 - 1e-9;
+  return most * kRounding;
+}
+
+}  // namespace canzona
