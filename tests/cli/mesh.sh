@@ -13,6 +13,7 @@ prints 'The fastest (predicted)' 'layouts:' 'not searched' 'predicted from' \
   'nominal' 'The best of each kind' 'zero1' 'of the cap of 7.45 GiB' \
   'links half as fast' '10 % less memory' 'half the batch' 'To copy' \
   'torchrun --nnodes 2 --nproc-per-node 4' 'Megatron-Core'
+says 'searching meshes'
 there mesh.html
 canzona validate plan.json
 exits 0
@@ -80,7 +81,16 @@ JSON
 canzona plan --model qwen3-0.6b --layers 4 --ranks 8 --memory-cap 8GB \
   --global-batch 64K --cluster cluster.json --mesh auto
 exits 0
-prints 'cluster two nodes' 'toy card' '4 per node'
+prints 'toy card: 100 Tflop/s given' '4 per node'
+
+# GPUs by name have a cap, rates and nodes; --nodes stands for --ranks.
+canzona plan --model qwen3-0.6b --layers 4 --gpu h100-80 --nodes 2 --mesh auto \
+  --global-batch 128K --json --quiet
+exits 0
+member_is world 16
+checks=$((checks + 1))
+[ "$(member memory_cap_bytes)" -gt 70000000000 ] || fail 'no cap'
+prints 'h100-80'
 
 # Refused, with exit status 2.
 refuses '--mesh auto requires --ranks' -- plan --model qwen3-0.6b --mesh auto
@@ -92,7 +102,7 @@ refuses '--micro-batches' -- plan --model qwen3-0.6b --ranks 8 --mesh auto \
 refuses '--meshes' '--fix' -- compare --model qwen3-0.6b --ranks 8 --meshes \
   --mesh dp=8
 # shellcheck disable=SC2086
-refuses 'no mesh of 8 ranks' -- plan $small --mesh auto --fix tp=3
+refuses 'of 8 ranks' -- plan $small --mesh auto --fix tp=3
 # shellcheck disable=SC2086
 refuses '--fix' -- plan $small --mesh auto --fix tp=many
 # shellcheck disable=SC2086
