@@ -14,10 +14,8 @@ import time
 from cluster_table import ClusterTable, cluster_parser
 
 MODELS = ("qwen3-8b", "llama-3-70b", "qwen3-235b-a22b")
-RANKS = (64, 1024, 16384)
 # Cells: name, model, ranks and options.
-CARDS = ("--memory-cap", "75GiB", "--tflops", 400, "--length", 4096,
-         "--link", "intra=450GB/s,inter=50GB/s,latency=10us")
+CARDS = ("--gpu", "h100-80", "--length", 4096)
 H100 = CARDS + ("--global-batch", "4M")
 # AsyncHZP's cards: 64 GB, groups of 8 at 400 GB/s, 200 Gb/s between them.
 PAPER = ("--memory-cap", "64GB", "--tflops", 150,
@@ -41,6 +39,7 @@ CELLS = (
 def parse_arguments():
     parser = cluster_parser(__doc__)
     parser.add_argument("--parts", default="time,best")
+    parser.add_argument("--ranks", default="64,1024,16384")
     return parser.parse_args()
 
 
@@ -64,7 +63,7 @@ def say_times(table):
     table.say("| model | ranks | seconds | layouts | over the cap | too slow | "
               "simulated | gap | best | s |", "|---|---|---|---|---|---|---|---|---|---|")
     for model in MODELS:
-        for ranks in RANKS:
+        for ranks in map(int, table.args.ranks.split(",")):
             start = time.monotonic()
             found = search(table, model, ranks, "--rule", "muon", *CARDS,
                            "--global-batch", f"{max(4, ranks // 16)}M")

@@ -32,7 +32,7 @@ constexpr const char* kPlanExamples =
   canzona plan --model qwen3-8b --mesh dp=16 --zero hier:8
   canzona plan --model qwen3-30b-a3b --mesh dp=8,ep=8 --zero hier:8 --zero-experts zero3
   canzona plan --model qwen3-8b --mesh dp=16 --zero auto --memory-cap 40GB -o plan.json
-  canzona plan --model qwen3-30b-a3b --ranks 64 --mesh auto --memory-cap 139GiB --length 4096
+  canzona plan --model qwen3-30b-a3b --ranks 64 --gpu h200 --mesh auto --length 4096
   canzona plan --model qwen3-32b --layout fsdp2 --mesh dp=64,tp=8 --html plan.html
   canzona plan --model qwen3-8b --layout hsdp:8 --mesh dp=32 --rule soap --dtype bf16
   canzona plan --model qwen3-8b --mesh dp=64 --zero auto --gpu h100-80
@@ -196,7 +196,7 @@ constexpr const char* kCompareExamples =
   canzona compare --model qwen3-8b --mesh dp=8,tp=4 --strategies contiguous,balanced --alpha 1
   canzona compare --model qwen3-14b --mesh dp=32,tp=4 --rule shampoo --html compare.html
   canzona compare --model qwen3-8b --mesh dp=16 --zero all --memory-cap 40GB --html zero.html
-  canzona compare --model llama-3-70b --ranks 64 --memory-cap 79GiB --meshes --html meshes.html
+  canzona compare --model llama-3-70b --ranks 64 --gpu h100-80 --meshes --html meshes.html
   canzona compare --model qwen3-8b --mesh dp=16 --zero 'zero1,zero3,hier:8;z1=16,z2=2,z3=8'
 )";
 

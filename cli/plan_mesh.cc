@@ -200,6 +200,15 @@ LaunchedMesh launched(const PlanArguments& a, const MeshQuestion& q,
   return out;
 }
 
+std::vector<MeshCommand> commands_of(const PlanArguments& a,
+                                     const MeshQuestion& q,
+                                     const MeshAnswer& answer) {
+  std::vector<LaunchedMesh> layouts;
+  for (const RankedMesh& one : answer.kinds)
+    layouts.push_back(launched(a, q, one.weighed.choice));
+  return mesh_commands(layouts);
+}
+
 // Plans the choice as the search did, for plan.json.
 void save_plan(const PlanArguments& a, MeshInput& input,
                const MeshChoice& choice, const Output& out) {
@@ -243,12 +252,11 @@ Outcome plan_mesh(const PlanArguments& given, const Output& out) {
   complete(input, out);
   const MeshAnswer answer = search(input, out);
   const MeshQuestion& q = input.question;
-  const ShownMeshes shown{
-      .question = q,
-      .answer = answer,
-      .inputs = inputs_of(input, answer.best().choice),
-      .changes = changes_of(q, answer, out),
-      .commands = mesh_commands(launched(arguments, q, answer.best().choice))};
+  const ShownMeshes shown{.question = q,
+                          .answer = answer,
+                          .inputs = inputs_of(input, answer.best().choice),
+                          .changes = changes_of(q, answer, out),
+                          .commands = commands_of(arguments, q, answer)};
   if (!arguments.output.empty())
     save_plan(arguments, input, answer.best().choice, out);
   if (!arguments.html.empty())

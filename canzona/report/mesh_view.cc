@@ -330,20 +330,29 @@ void add_changes(const ShownMeshes& shown, Document& out) {
   out.title("If things are otherwise").table("changes", rows);
 }
 
+// "PyTorch", or "PyTorch, zero1 (0.2 % slower)" where it lacks the best.
+std::string command_title(const ShownMeshes& shown, const MeshCommand& one) {
+  if (one.line.empty() || one.layout == 0) return one.runs;
+  const RankedMesh& other = shown.answer.kinds[one.layout];
+  return fmt::format(
+      "{}, {} ({} slower)", one.runs, to_string(other.kind),
+      percent(other.weighed.seconds() / shown.answer.best().seconds() - 1));
+}
+
 void add_commands(const ShownMeshes& shown, Document& out) {
   if (shown.commands.empty()) return;
   out.title("To copy");
   Listing rows;
   for (const MeshCommand& one : shown.commands) {
-    rows.add()
-        .set("runs", one.runs)
-        .set("command", one.line)
-        .set("why_not", one.why_not);
+    const std::string title = command_title(shown, one);
+    Row& row = rows.add().set("runs", one.runs).set("title", title);
+    row.set("command", one.line).set("why_not", one.why_not);
+    row.set("layout", one.layout);
+    const bool lacks_best = !one.why_not.empty();
+    out.text(cat("  ", toned(Tone::kDim, title + ":"), "\n"));
+    if (lacks_best) out.line("    not the best: " + printable(one.why_not), 6);
     // A command is one line, however long, so that it can be copied.
-    out.text(cat("  ", toned(Tone::kDim, one.runs + ":"), "\n    ",
-                 one.line.empty() ? "none: " + printable(one.why_not)
-                                  : printable(one.line),
-                 "\n"));
+    if (!one.line.empty()) out.text(cat("    ", printable(one.line), "\n"));
   }
   out.set("commands", rows.value());
 }
