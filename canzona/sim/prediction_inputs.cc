@@ -49,6 +49,14 @@ double attention_share(const Model& model, const ComputeLoad& load) {
   return attention > 0 ? attention / (attention + products) : 0;
 }
 
+// A model with layers may have matrices beside them.
+bool has_tower(const Model& model) {
+  return model.num_layers > 0 &&
+         std::ranges::any_of(model.tensors, [](const Tensor& tensor) {
+           return tensor.layer < 0 && tensor.role == Role::kMatrix;
+         });
+}
+
 // Attention that counts as products, although it takes much of the time.
 std::string attention_gap(const PredictionBasis& basis) {
   const ComputeLoad& load = basis.work.compute;
@@ -85,6 +93,9 @@ std::vector<std::string> known_gaps(const PredictionBasis& basis) {
   if (basis.mesh.pp > 1)
     gaps.emplace_back(
         "pp: virtual stages, which make the bubble smaller, are not modelled");
+  if (has_tower(basis.model))
+    gaps.emplace_back(
+        "vision tower: it computes as if every token passed through it");
   const std::string attention = attention_gap(basis);
   if (!attention.empty()) gaps.push_back(attention);
   return gaps;

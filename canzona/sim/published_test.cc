@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "canzona/base/files.h"
 #include "canzona/plan/make_plan.h"
 #include "canzona/plan/predict/predict.h"
 #include "canzona/shapes/read_model.h"
@@ -43,6 +44,14 @@ Workload work_of(const Row& row, const Model& model) {
   return work;
 }
 
+const CostTable& costs_of_h200() {
+  const std::string path =
+      CANZONA_TEST_DATA "/../../cost_tables/nvidia_h200.json";
+  static const CostTable table =
+      CostTable::parse(read_file(path, int64_t{64} << 20, "cost table"), path);
+  return table;
+}
+
 Plan plan_for(const Row& row, const Model& model) {
   const Setup& setup = row.setup;
   const auto rule = make_rule_facts(
@@ -53,7 +62,11 @@ Plan plan_for(const Row& row, const Model& model) {
   options.ranks_per_node = kRanksPerNode;
   if (!setup.zero.empty())
     options.zero.sizes = parse_zero(setup.zero, mesh.homes());
-  return make_plan({model, mesh, *rule, options});
+  return make_plan({.model = model,
+                    .mesh = mesh,
+                    .rule = *rule,
+                    .options = options,
+                    .cost_table = setup.measured ? &costs_of_h200() : nullptr});
 }
 
 // A row, planned once; only rates change between predictions.
@@ -93,7 +106,8 @@ class PlannedRow {
                       .nominal = false};
     const auto set_in = [&](SettledRequest& request) {
       request.options.links = links;
-      request.cost_basis.seconds_per_tick = 1 / rates.card_flops;
+      if (!row_.setup.measured)
+        request.cost_basis.seconds_per_tick = 1 / rates.card_flops;
     };
     set_in(plan_);
     for (PlanPart& part : plan_.parts) set_in(part);
