@@ -14,6 +14,7 @@
 #include "cli/plan_input.h"
 #include "cli/plan_mesh.h"
 #include "cli/plan_placed.h"
+#include "cli/stated_cluster.h"
 #include "cli/verbs.h"
 #include "cli/with_flags.h"
 
@@ -31,9 +32,10 @@ constexpr const char* kPlanExamples =
   canzona plan --model qwen3-8b --mesh dp=16 --zero hier:8
   canzona plan --model qwen3-30b-a3b --mesh dp=8,ep=8 --zero hier:8 --zero-experts zero3
   canzona plan --model qwen3-8b --mesh dp=16 --zero auto --memory-cap 40GB -o plan.json
-  canzona plan --model qwen3-30b-a3b --ranks 64 --mesh auto --memory-cap 139GiB --length 4096
+  canzona plan --model qwen3-30b-a3b --ranks 64 --gpu h200 --mesh auto --length 4096
   canzona plan --model qwen3-32b --layout fsdp2 --mesh dp=64,tp=8 --html plan.html
   canzona plan --model qwen3-8b --layout hsdp:8 --mesh dp=32 --rule soap --dtype bf16
+  canzona plan --model qwen3-8b --mesh dp=64 --zero auto --gpu h100-80
   canzona plan --placed storage.json -o plan.json --html plan.html
 
 With --mesh auto, the mesh is searched for, with sizes of ZeRO, micro-batches and recomputation: the
@@ -67,7 +69,7 @@ constexpr const char* kBaseline = "start_offset";
 
 std::string help_footer() {
   return kPlanExamples + std::string("\n") + strategies_help() + "\n" +
-         rules_help();
+         rules_help() + "\n" + gpus_help();
 }
 
 // Shows the plan, preceded by the baseline if that can plan this input at all.
@@ -194,7 +196,7 @@ constexpr const char* kCompareExamples =
   canzona compare --model qwen3-8b --mesh dp=8,tp=4 --strategies contiguous,balanced --alpha 1
   canzona compare --model qwen3-14b --mesh dp=32,tp=4 --rule shampoo --html compare.html
   canzona compare --model qwen3-8b --mesh dp=16 --zero all --memory-cap 40GB --html zero.html
-  canzona compare --model llama-3-70b --ranks 64 --memory-cap 79GiB --meshes --html meshes.html
+  canzona compare --model llama-3-70b --ranks 64 --gpu h100-80 --meshes --html meshes.html
   canzona compare --model qwen3-8b --mesh dp=16 --zero 'zero1,zero3,hier:8;z1=16,z2=2,z3=8'
 )";
 
@@ -314,8 +316,8 @@ Verb add_compare(CLI::App& root) {
       root, Planning::kAll,
       {.name = "compare",
        .description = "plan with every strategy and show them side by side",
-       .footer =
-           cat(kCompareExamples, "\n", strategies_help(), "\n", rules_help())},
+       .footer = cat(kCompareExamples, "\n", strategies_help(), "\n",
+                     rules_help(), "\n", gpus_help())},
       run_compare);
 }
 

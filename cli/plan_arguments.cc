@@ -7,6 +7,7 @@
 #include "canzona/plan/make_plan.h"
 #include "canzona/report/terminal.h"
 #include "canzona/sim/cluster.h"
+#include "canzona/sim/known_gpus.h"
 
 namespace canzona::cli {
 namespace {
@@ -173,28 +174,41 @@ std::vector<SharedRow> memory_rows(PlanArguments& a) {
 
 // The work of an iteration, and the speed of ranks.
 std::vector<SharedRow> work_rows(PlanArguments& a) {
-  return {{kPlansOnly, number("--length", a.length, 1, kMostTokens, "N",
-                              "tokens per sequence")
-                           .by_default("4096, or --tokens if fewer")},
-          {kPlan | kCompare,
-           number("--tflops", a.tflops, 1e-6, 1e9, "X",
-                  "Tflop/s that a rank reaches in forward and backward")
-               .by_default("400, nominal")}};
+  return {
+      {kPlansOnly,
+       number("--length", a.length, 1, kMostTokens, "N", "tokens per sequence")
+           .by_default("4096, or --tokens if fewer")},
+      {kPlansOnly, number("--tflops", a.tflops, 1e-6, 1e9, "X",
+                          "Tflop/s that a rank reaches in forward and backward")
+                       .by_default("the GPU's, or 400, nominal")}};
+}
+
+std::vector<std::string> gpu_names() {
+  std::vector<std::string> names;
+  for (const KnownGpu& gpu : known_gpus()) names.push_back(gpu.name);
+  return names;
 }
 
 std::vector<SharedRow> cluster_rows(PlanArguments& a) {
   return {
+      {kPlansOnly, option("--gpu", a.gpu, "NAME",
+                          "the GPU of every rank (listed below): its rates, "
+                          "links, node and memory")
+                       .offering(gpu_names())},
+      {kPlansOnly, number("--nodes", a.nodes, 1, kMaxWorld, "N",
+                          "nodes that the ranks are on")
+                       .by_default("as many as it takes")},
       // A cluster's file describes everything else.
       {kSimulate, option("--cluster", a.cluster, "FILE",
-                         "a JSON file of cards, levels of links and the spread "
-                         "between ranks (docs/clusters.md)")},
+                         "instead of --gpu: a JSON file of cards, levels of "
+                         "links and the spread between ranks "
+                         "(docs/clusters.md)")},
       {kPlan | kCompare,
        option("--cluster", a.cluster, "FILE",
               "a file of cards and links (docs/clusters.md), where the mesh "
               "is searched for")},
-      {kPlan | kCompare | kBench,
-       option("--cost", a.cost, "FILE", "table of measured costs")
-           .by_default("none: a nominal rate")}};
+      {kEverywhere, option("--cost", a.cost, "FILE", "table of measured costs")
+                        .by_default("none: a nominal rate")}};
 }
 
 // Where a verb takes something else than the table says: the flag's name, its
@@ -258,13 +272,9 @@ OptionRow planner_row(const PlannerOption& o, std::string& text,
 OptionRows planner_rows(Planning planning, PlannerGroup group,
                         const char* heading, PlanArguments& a) {
   OptionRows rows;
-  for (const PlannerOption& o : planner_options()) {
-    const bool is_in_cluster_file =
-        planning == Planning::kSimulate &&
-        (o.name == "link" || o.name == "ranks-per-node");
-    if (o.group == group && !is_in_cluster_file)
+  for (const PlannerOption& o : planner_options())
+    if (o.group == group)
       rows.push_back(planner_row(o, a.planner[o.name], bit(planning)));
-  }
   return in_group(heading, std::move(rows));
 }
 

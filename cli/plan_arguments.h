@@ -65,6 +65,10 @@ struct PlanArguments {
   std::optional<int64_t> global_batch;  // tokens of an iteration, on all ranks
   std::optional<double> tflops;
 
+  // The ranks, see cli/stated_cluster.h.
+  std::string gpu;
+  std::optional<int64_t> nodes;
+
   std::string cost;
   std::string cluster;  // a file; of plans only where the mesh is searched for
 

@@ -12,6 +12,7 @@
 #include "canzona/plan/json/plan_json.h"
 #include "canzona/plan/validate/validate.h"
 #include "canzona/shapes/architecture.h"
+#include "cli/stated_cluster.h"
 
 namespace canzona::cli {
 namespace {
@@ -125,13 +126,12 @@ void read_batch(const PlanArguments& a, const Mesh& mesh, Workload& work) {
 
 Workload read_workload(const PlanArguments& a, const Model& model,
                        const Mesh& mesh) {
-  constexpr double kTera = 1e12;
   Workload work;
   read_batch(a, mesh, work);
   ComputeLoad& load = work.compute;
   load.length = a.length.value_or(std::min(load.tokens, kUsualTokens));
   load.width = attention_width(model);
-  load.flops_per_second = a.tflops ? kTera * *a.tflops : kNominalFlopsPerSecond;
+  state_rates(a, work);
   load.experts_per_token =
       knows_experts_per_token(model)
           ? model.experts_per_token
@@ -339,10 +339,6 @@ CostTable read_cost_table(const std::string& path, const char* option) {
 }
 
 Cluster read_cluster_file(const std::string& path) {
-  if (path.empty())
-    throw UsageError(
-        "--cluster is required, for example --cluster "
-        "examples/clusters/h200_nvlink.json");
   return Cluster::parse(read_file(path, kMostClusterFileBytes, "cluster"),
                         path);
 }
@@ -391,11 +387,14 @@ Mesh requested_mesh(const PlanArguments& arguments) {
                      [&] { return parse_mesh(arguments.mesh); });
 }
 
-PlanInput read_input_of_any_mesh(const PlanArguments& arguments) {
+PlanInput read_input_of_any_mesh(const PlanArguments& arguments, int64_t ranks,
+                                 const std::string& where) {
   PlanInput input;
   // Checks cheap arguments first; a large file is read last.
   input.rule = read_rule(arguments, input.note);
   read_planner_options(arguments, input.options);
+  state_cluster(arguments, static_cast<int32_t>(ranks), where, input.options);
+  input.flops_per_second = stated_rule_rate(arguments);
   check_options(input.options);
   if (!arguments.cost.empty())
     input.cost_table = read_cost_table(arguments.cost);
@@ -405,7 +404,8 @@ PlanInput read_input_of_any_mesh(const PlanArguments& arguments) {
 
 PlanInput read_plan_input(const PlanArguments& arguments) {
   const Mesh mesh = requested_mesh(arguments);
-  PlanInput input = read_input_of_any_mesh(arguments);
+  PlanInput input = read_input_of_any_mesh(arguments, mesh.world(),
+                                           cat("--mesh ", arguments.mesh));
   input.mesh = mesh;
   from_option("--mesh", arguments.mesh, [&] {
     check_mesh(input.mesh, input.model);

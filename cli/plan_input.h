@@ -95,9 +95,16 @@ struct PlanInput {
   std::optional<MemoryTerms> terms = {};
   // What is predicted for the plan beside its step; nothing if empty.
   std::optional<Workload> work = {};
+  // What rules reach without a table.
+  double flops_per_second = kNominalFlopsPerSecond;
 
   PlanRequest request() const {
-    return {model, mesh, *rule, options, cost_table ? &*cost_table : nullptr};
+    return {.model = model,
+            .mesh = mesh,
+            .rule = *rule,
+            .options = options,
+            .cost_table = cost_table ? &*cost_table : nullptr,
+            .flops_per_second = flops_per_second};
   }
 };
 
@@ -105,14 +112,16 @@ struct PlanInput {
 Mesh requested_mesh(const PlanArguments& arguments);
 // UsageError names the option, its value and what is allowed.
 PlanInput read_plan_input(const PlanArguments& arguments);
-// The same without a mesh, of which nothing is read.
-PlanInput read_input_of_any_mesh(const PlanArguments& arguments);
+// The same without a mesh, of which nothing is read. `where` names what has so
+// many ranks, for errors.
+PlanInput read_input_of_any_mesh(const PlanArguments& arguments, int64_t ranks,
+                                 const std::string& where);
 
 // Reads the table that `--cost` names.
 CostTable read_cost_table(const std::string& path,
                           const char* option = "--cost");
 
-// Reads the description that `--cluster` names, which is required.
+// Reads the description that `--cluster` names.
 Cluster read_cluster_file(const std::string& path);
 // The costs of rules on its cards; none if it names no table. Files named in a
 // description are relative to it; an error shows the name as it is given there.

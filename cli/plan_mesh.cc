@@ -1,18 +1,18 @@
 #include "cli/plan_mesh.h"
 
-#include <fmt/format.h>
-
 #include <optional>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
+#include "canzona/plan/cost/cost.h"
 #include "canzona/plan/json/plan_json.h"
 #include "canzona/report/mesh_view.h"
-#include "canzona/report/plan_view.h"
 #include "canzona/sim/mesh_changes.h"
 #include "canzona/sim/mesh_search.h"
+#include "canzona/sim/prediction_inputs.h"
 #include "cli/all_cores.h"
 #include "cli/plan_input.h"
+#include "cli/stated_cluster.h"
 
 namespace canzona::cli {
 namespace {
@@ -22,13 +22,19 @@ struct MeshInput {
   PlanInput plan;
   std::optional<Cluster> cluster;
   MeshQuestion question;
-  std::vector<std::string> sources;  // where rates come from
 };
+
+// --nodes stands for --ranks, too.
+PlanArguments with_ranks(PlanArguments arguments) {
+  if (!arguments.ranks) arguments.ranks = stated_ranks(arguments);
+  return arguments;
+}
 
 void require_search(const PlanArguments& a) {
   if (!a.ranks)
-    throw UsageError(cat(a.meshes ? "--meshes" : "--mesh auto",
-                         " requires --ranks, such as --ranks 64"));
+    throw UsageError(
+        cat(a.meshes ? "--meshes" : "--mesh auto",
+            " requires --ranks, such as --ranks 64, or --nodes 8"));
   if (a.model.empty())
     throw UsageError("--model is required, for example --model qwen3-32b");
   if (a.meshes && !a.mesh.empty())
@@ -82,25 +88,24 @@ void use_cluster(const PlanArguments& a, MeshInput& input) {
   apply(cluster, q.options, q.work);
   if (!input.plan.cost_table)
     q.cost_basis =
-        CostBasis{.source = cluster.card.name,
-                  .seconds_per_tick = 1 / cluster.card.flops_per_second};
+        CostBasis{.seconds_per_tick = 1 / cluster.card.flops_per_second};
 }
 
-std::vector<std::string> sources_of(const PlanArguments& a,
-                                    const MeshInput& input) {
+// What the numbers stand on, and what of it is known to be off.
+std::vector<std::string> inputs_of(const MeshInput& input,
+                                   const MeshChoice& choice) {
   const MeshQuestion& q = input.question;
-  const std::string rate = flops_text(q.work.compute.flops_per_second) +
-                           "/s in forward and backward";
-  const std::string links = links_text(q.options);
-  const std::string rules =
-      input.plan.cost_table
-          ? cat("rules as measured on ", input.plan.cost_table->device())
-          : "rules at their formulas' flops, not measured";
-  if (input.cluster)
-    return {cat("cluster ", input.cluster->name, " of ", a.cluster, ": ",
-                input.cluster->card.name, ", ", rate),
-            links, rules};
-  return {cat(rate, a.tflops ? ", given" : ", nominal"), links, rules};
+  CostBasis cost{.seconds_per_tick = 1 / kNominalFlopsPerSecond};
+  if (q.cost_basis) cost = *q.cost_basis;
+  if (q.cost_table != nullptr) cost.source = q.cost_table->device();
+  const std::string rule(q.rule->name());
+  const Workload work = work_of(q, choice);
+  const PredictionBasis basis{*q.model, choice.mesh,     rule,
+                              cost,     q.options.links, work};
+  std::vector<std::string> inputs = {describe_inputs(basis)};
+  for (const std::string& gap : known_gaps(basis))
+    inputs.push_back("known to be off: " + gap);
+  return inputs;
 }
 
 MeshInput read_mesh_input(const PlanArguments& given, const Output& out) {
@@ -114,12 +119,15 @@ MeshInput read_mesh_input(const PlanArguments& given, const Output& out) {
   if (!given.cluster.empty()) {
     input.cluster = read_cluster_file(given.cluster);
     table = read_cost_table_of(*input.cluster, given.cluster);
-    settle_device(table ? &*table : nullptr, arguments);
   }
-  input.plan = read_input_of_any_mesh(arguments);
-  if (!input.plan.note.empty()) out.note(input.plan.note);
   // A table that was measured and named beats that of the description.
-  if (!input.plan.cost_table) input.plan.cost_table = std::move(table);
+  if (!given.cost.empty()) table = read_cost_table(given.cost);
+  if (input.cluster || !given.gpu.empty())
+    settle_device(table ? &*table : nullptr, arguments);
+  input.plan = read_input_of_any_mesh(arguments, *given.ranks,
+                                      cat("--ranks ", *given.ranks));
+  if (!input.plan.note.empty()) out.note(input.plan.note);
+  input.plan.cost_table = std::move(table);
   input.plan.options.strategy =
       known_strategy(given.planner.or_usual("strategy"), "--strategy");
   MeshQuestion& q = input.question;
@@ -129,13 +137,15 @@ MeshInput read_mesh_input(const PlanArguments& given, const Output& out) {
   q.limits = limits;
   q.global_batch = given.global_batch.value_or(kUsualGlobalBatch);
   if (input.cluster) use_cluster(given, input);
+  if (!given.gpu.empty() && !input.plan.cost_table)
+    q.cost_basis =
+        CostBasis{.seconds_per_tick = 1 / input.plan.flops_per_second};
   const MemoryTerms terms =
       read_memory_terms(given, input.plan.model, Mesh(), PlanOptions());
   q.gradients = terms.gradients;
   q.experts_assumed = terms.load.experts_assumed;
   q.activations =
       terms.load.tokens > 0 ? std::optional(terms.load.dtype) : std::nullopt;
-  input.sources = sources_of(given, input);
   return input;
 }
 
@@ -190,6 +200,15 @@ LaunchedMesh launched(const PlanArguments& a, const MeshQuestion& q,
   return out;
 }
 
+std::vector<MeshCommand> commands_of(const PlanArguments& a,
+                                     const MeshQuestion& q,
+                                     const MeshAnswer& answer) {
+  std::vector<LaunchedMesh> layouts;
+  for (const RankedMesh& one : answer.kinds)
+    layouts.push_back(launched(a, q, one.weighed.choice));
+  return mesh_commands(layouts);
+}
+
 // Plans the choice as the search did, for plan.json.
 void save_plan(const PlanArguments& a, MeshInput& input,
                const MeshChoice& choice, const Output& out) {
@@ -227,17 +246,17 @@ void refuse_mesh_options(const PlanArguments& a) {
                          "canzona plan, --meshes of canzona compare"));
 }
 
-Outcome plan_mesh(const PlanArguments& arguments, const Output& out) {
+Outcome plan_mesh(const PlanArguments& given, const Output& out) {
+  const PlanArguments arguments = with_ranks(given);
   MeshInput input = read_mesh_input(arguments, out);
   complete(input, out);
   const MeshAnswer answer = search(input, out);
   const MeshQuestion& q = input.question;
-  const ShownMeshes shown{
-      .question = q,
-      .answer = answer,
-      .inputs = input.sources,
-      .changes = changes_of(q, answer, out),
-      .commands = mesh_commands(launched(arguments, q, answer.best().choice))};
+  const ShownMeshes shown{.question = q,
+                          .answer = answer,
+                          .inputs = inputs_of(input, answer.best().choice),
+                          .changes = changes_of(q, answer, out),
+                          .commands = commands_of(arguments, q, answer)};
   if (!arguments.output.empty())
     save_plan(arguments, input, answer.best().choice, out);
   if (!arguments.html.empty())
@@ -246,12 +265,14 @@ Outcome plan_mesh(const PlanArguments& arguments, const Output& out) {
   return Outcome::kDone;
 }
 
-Outcome compare_meshes(const PlanArguments& arguments, const Output& out) {
+Outcome compare_meshes(const PlanArguments& given, const Output& out) {
+  const PlanArguments arguments = with_ranks(given);
   MeshInput input = read_mesh_input(arguments, out);
   complete(input, out);
   const MeshAnswer answer = search(input, out);
-  const ShownMeshes shown{
-      .question = input.question, .answer = answer, .inputs = input.sources};
+  const ShownMeshes shown{.question = input.question,
+                          .answer = answer,
+                          .inputs = inputs_of(input, answer.best().choice)};
   if (!arguments.html.empty())
     out.save(arguments.html, mesh_html(shown), "report");
   out.result(meshes_view(shown), arguments.json);

@@ -10,6 +10,7 @@
 #include "canzona/sim/cluster.h"
 #include "canzona/sim/plan_iteration.h"
 #include "cli/plan_input.h"
+#include "cli/stated_cluster.h"
 #include "cli/verbs.h"
 
 namespace canzona::cli {
@@ -18,6 +19,7 @@ namespace {
 constexpr const char* kSimulateExamples =
     R"(Examples:
   canzona simulate --model qwen3-32b --mesh dp=32,tp=8 --cluster examples/clusters/h200_nvlink.json
+  canzona simulate --model qwen3-32b --mesh dp=32,tp=8 --gpu h100-80 --link inter=25GB/s
   canzona simulate --model qwen3-32b --fused --mesh dp=512,tp=8 --strategy contiguous --cluster c.json
   canzona simulate --model qwen3-235b-a22b --mesh dp=64,ep=8,tp=4 --micro-batches 8 \
     --cluster c.json --collectives node --html cluster.html
@@ -35,6 +37,20 @@ Rates are per rank and direction. `spread` gives standard deviations relative to
 of sequence lengths. Clusters of 8 to 16,384 ranks are simulated, one rank of each kind. Every number
 is predicted. `canzona plan --zero auto` and `compare` choose; `simulate` predicts a given choice.
 )";
+
+// A file already has what the options of a GPU by name would say.
+void refuse_beside_file(const PlanArguments& a) {
+  if (a.cluster.empty() && a.gpu.empty())
+    throw UsageError(
+        "--gpu or --cluster is required, for example --gpu h200, or --cluster "
+        "examples/clusters/h200_nvlink.json");
+  if (a.cluster.empty()) return;
+  for (const char* option :
+       {"--gpu", "--nodes", "--ranks-per-node", "--link", "--tflops", "--cost"})
+    if (a.app->count(option) > 0)
+      throw UsageError(cat(option, " cannot be combined with --cluster ",
+                           quoted(a.cluster, 300), ", which describes it"));
+}
 
 // Plans, which can be executed, do not support rings; only the simulation does.
 void settle_collectives(const PlanArguments& a, const Cluster& cluster,
@@ -68,22 +84,32 @@ void read_simulated_zero(const PlanArguments& a, PlanInput& input) {
 }
 
 Outcome run_simulation(const PlanArguments& given, const Output& out) {
-  const Cluster cluster = read_cluster_file(given.cluster);
+  refuse_beside_file(given);
+  std::optional<Cluster> file;
+  if (!given.cluster.empty()) file = read_cluster_file(given.cluster);
   PlanArguments arguments = given;
   // Without a global batch, one micro-batch is simulated.
   if (!given.global_batch)
     arguments.micro_batches = given.micro_batches.value_or(1);
   arguments.planner["collectives"].clear();
-  std::optional<CostTable> table = read_cost_table_of(cluster, given.cluster);
+  std::optional<CostTable> table;
+  if (file) table = read_cost_table_of(*file, given.cluster);
+  if (!given.cost.empty()) table = read_cost_table(given.cost);
   settle_device(table ? &*table : nullptr, arguments);
   PlanInput input = read_plan_input(arguments);
   input.cost_table = std::move(table);
   if (!input.note.empty()) out.note(input.note);
+  const Cluster cluster =
+      file ? *file
+           : named_cluster(arguments, input.options, input.mesh.world());
   check_cluster(cluster, input.mesh);
   input.options.strategy =
       known_strategy(given.planner.or_usual("strategy"), "--strategy");
   Workload work = read_workload(arguments, input.model, input.mesh);
-  apply(cluster, input.options, work);
+  if (file)
+    apply(cluster, input.options, work);
+  else
+    work.levels = cluster.levels;
   settle_collectives(given, cluster, input.options.zero, work);
   read_simulated_zero(given, input);
   input.terms =
@@ -114,8 +140,8 @@ Verb add_simulate(CLI::App& root) {
       root, Planning::kSimulate,
       {.name = "simulate",
        .description = "predict an iteration of a plan on a described cluster",
-       .footer =
-           cat(kSimulateExamples, "\n", strategies_help(), "\n", rules_help())},
+       .footer = cat(kSimulateExamples, "\n", strategies_help(), "\n",
+                     rules_help(), "\n", gpus_help())},
       run_simulation);
 }
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes canzona/data/generated/unicode_tables.cc from the Unicode character database.
+"""Writes canzona/data/generated/unicode_tables.inc from the Unicode character database.
 
     pip install unicodedata2==16.0.0
-    python3 scripts/unicode_tables.py > canzona/data/generated/unicode_tables.cc
+    python3 scripts/unicode_tables.py > canzona/data/generated/unicode_tables.inc
 
 The file is the same, byte for byte, wherever it is made.
 
@@ -23,7 +23,7 @@ HEADING = f"""\
 // same bytes on every machine:
 //
 //   pip install unicodedata2=={VERSION}
-//   python3 scripts/unicode_tables.py > canzona/data/generated/unicode_tables.cc
+//   python3 scripts/unicode_tables.py > canzona/data/generated/unicode_tables.inc
 //
 // clang-format off"""
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "canzona/base/text.h"
+#include "canzona/data/generated/unicode_tables.inc"
 
 namespace canzona {
 namespace {

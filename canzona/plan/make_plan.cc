@@ -181,7 +181,8 @@ Plan undecided(const PlanRequest& request, const Strategy& strategy) {
   plan.options = request.options;
   plan.traffic = strategy.layout.traffic;
   plan.matrices = split_into_matrices(plan.model, plan.options.splits);
-  const CostModel cost(request.rule, request.cost_table);
+  const CostModel cost(request.rule, request.cost_table,
+                       request.flops_per_second);
   plan.cost_basis = cost.basis();
   plan.costs.reserve(plan.matrices.size());
   for (const Matrix& m : plan.matrices)

@@ -9,7 +9,7 @@
 // threads, clock, environment or device.
 #pragma once
 
-#include "canzona/plan/cost/cost_table.h"
+#include "canzona/plan/cost/cost.h"
 #include "canzona/plan/plan.h"
 
 namespace canzona {
@@ -23,6 +23,8 @@ struct PlanRequest {
   // If set, points to the same model, which the plan may move from instead of
   // copying.
   Model* may_take = nullptr;
+  // What a rule reaches without a table.
+  double flops_per_second = kNominalFlopsPerSecond;
 };
 
 // Returns a plan with its summary and digest. Throws UsageError if the request

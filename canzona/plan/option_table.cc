@@ -46,6 +46,10 @@ void set_bytes(PlanOptions& o, const std::string& text,
   o.*Member = parse_bytes(text, name);
 }
 
+void set_links(PlanOptions& o, const std::string& text, const std::string&) {
+  o.links = parse_links(text);
+}
+
 void set_alpha(PlanOptions& o, const std::string& text,
                const std::string& name) {
   o.alpha = parse_number(text, 0, 1, name);
@@ -77,6 +81,7 @@ std::vector<PlannerOption> make_rows() {
   // The memory of cards is what CUDA reports as their total.
   return {
       {.name = "split",
+       .key = "plan.split",
        .group = PlannerGroup::kInput,
        .label = "HOW",
        .help =
@@ -228,7 +233,7 @@ std::vector<PlannerOption> make_rows() {
            "speed of links, such as intra=400GB/s,inter=50GB/s,latency=10us",
        .shown_usual = "these, nominal",
        .is_open = true,
-       .set = set_parsed<&PlanOptions::links, parse_links>},
+       .set = set_links},
       {.name = "ranks-per-node",
        .key = "links.ranks_per_node",
        .group = PlannerGroup::kCluster,

@@ -34,8 +34,8 @@ int64_t master_bytes_per_element(DType dtype) {
   return dtype == DType::kBf16 ? kBytesPerFp32 : 0;
 }
 
-Links parse_links(std::string_view text) {
-  Links links;
+Links parse_links(std::string_view text, const Links& usual) {
+  Links links = usual;
   links.nominal = false;
   std::set<std::string> seen;
   for (const std::string& word : split_text(text, ',')) {

@@ -61,8 +61,8 @@ struct Links {
   friend bool operator==(const Links&, const Links&) = default;
 };
 // Parses "intra=400GB/s,inter=50GB/s,latency=10us,intra_latency=2us"; parts
-// that are not named keep their defaults.
-Links parse_links(std::string_view text);
+// that are not named keep the value of `usual`.
+Links parse_links(std::string_view text, const Links& usual = {});
 
 // The size of the largest team of ranks of a home that share a matrix: 2, 4, 8,
 // kTeamsOff for no teams, or kTeamsAuto for the largest that home and rule

@@ -7,6 +7,7 @@
 #include "canzona/report/page.h"
 #include "canzona/report/shown_plan.h"
 #include "canzona/report/team_view.h"
+#include "canzona/sim/prediction_inputs.h"
 
 namespace canzona {
 namespace {
@@ -22,7 +23,7 @@ std::string kind_name(const Plan& plan, const IterationPrediction& kind) {
 struct PartOfTime {
   const char* heading;  // in tables
   const char* key;      // in JSON
-  double IterationTime::*seconds;
+  double IterationTime::* seconds;
 };
 
 // The parts add up to the iteration.
@@ -131,6 +132,8 @@ Document prediction_of(const ShownCluster& shown) {
       percent(p.used_share()), percent(p.time().hidden_fraction())));
   out.set("iteration_seconds", p.seconds());
   out.set("step_seconds", p.step_seconds()).set("tokens", p.tokens);
+  add_basis(describe_inputs(shown.plan, shown.work),
+            known_gaps(shown.plan, shown.work), out);
   out.set("tokens_per_second", p.tokens_per_second());
   out.set("tflops_per_card", p.flops_per_card() / 1e12);
   out.set("used_share", p.used_share());

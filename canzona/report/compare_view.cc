@@ -280,6 +280,8 @@ Document compare_view(const Comparison& comparison, bool complete) {
     add_counted(comparison, out);
     add_pictures(comparison, out);
   }
+  if (const ReportPlan* shown = comparison.first(); shown && shown->iteration)
+    add_basis(shown->iteration->inputs, shown->iteration->gaps, out);
   add_refusals(comparison, out);
   return out;
 }

@@ -33,8 +33,11 @@ std::string work_text(const ZeroComparison& all) {
 
 std::string rates_text(const ZeroComparison& all) {
   if (!all.rates.empty()) return all.rates;
-  return cat(flops_text(all.work.compute.flops_per_second),
-             "/s in forward and backward; ", links_text(all.options));
+  const std::string rates =
+      all.work.rates.empty() ? flops_text(all.work.compute.flops_per_second) +
+                                   "/s in forward and backward"
+                             : all.work.rates;
+  return cat(rates, "; ", links_text(all.options));
 }
 
 // A kind of memory of a row with its bytes, those that any row has.
@@ -76,6 +79,9 @@ void add_heading(const ZeroComparison& all, Document& out) {
   };
   line("work", "iteration:", work_text(all));
   line("rates", "times:", rates_text(all));
+  for (const std::string& gap : all.gaps)
+    line(nullptr, "known to be off:", gap);
+  out.set("known_gaps", std::vector<Value>(all.gaps.begin(), all.gaps.end()));
   if (all.options.memory_cap_bytes > 0)
     line(nullptr, "memory cap:",
          human_bytes(all.options.memory_cap_bytes) + " per rank");

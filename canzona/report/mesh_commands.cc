@@ -172,9 +172,18 @@ MeshCommand megatron_command(const LaunchedMesh& m) {
 
 }  // namespace
 
-std::vector<MeshCommand> mesh_commands(const LaunchedMesh& launched) {
-  return {train_command(launched), torch_command(launched),
-          megatron_command(launched)};
+std::vector<MeshCommand> mesh_commands(
+    const std::vector<LaunchedMesh>& fastest_first) {
+  std::vector<MeshCommand> out;
+  for (const auto command : {train_command, torch_command, megatron_command}) {
+    MeshCommand found = command(fastest_first.front());
+    for (size_t i = 1; i < fastest_first.size() && found.line.empty(); ++i) {
+      found.line = command(fastest_first[i]).line;
+      found.layout = i;
+    }
+    out.push_back(std::move(found));
+  }
+  return out;
 }
 
 }  // namespace canzona

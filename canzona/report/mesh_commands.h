@@ -1,7 +1,7 @@
 // Command lines that run a layout, to copy: for `canzona train`, PyTorch under
 // torchrun, and Megatron-Core.
 //
-//   for (const MeshCommand& one : mesh_commands({.model = "qwen3-8b", …}))
+//   for (const MeshCommand& one : mesh_commands({{.model = "qwen3-8b", …}}))
 //     std::cout << one.runs << ": "
 //               << (one.line.empty() ? one.why_not : one.line) << "\n";
 //
@@ -34,9 +34,13 @@ struct LaunchedMesh {
 struct MeshCommand {
   std::string runs;     // "canzona train"
   std::string line;     // empty: there is none
-  std::string why_not;  // then
+  std::string why_not;  // why there is none for the first layout
+  size_t layout = 0;    // which of several the line runs
 };
 
-std::vector<MeshCommand> mesh_commands(const LaunchedMesh& launched);
+// One for each engine: of the first of these layouts, fastest first, that the
+// engine has.
+std::vector<MeshCommand> mesh_commands(
+    const std::vector<LaunchedMesh>& fastest_first);
 
 }  // namespace canzona

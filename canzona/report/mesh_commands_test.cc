@@ -22,7 +22,7 @@ LaunchedMesh launched(const Mesh& mesh, const ZeroSizes& sizes) {
 }
 
 MeshCommand command_of(const LaunchedMesh& m, const std::string& runs) {
-  for (const MeshCommand& one : mesh_commands(m))
+  for (const MeshCommand& one : mesh_commands({m}))
     if (one.runs == runs) return one;
   return {};
 }
@@ -115,8 +115,21 @@ TEST(MeshCommands, WhatIsMissingIsSaid) {
   m.tokens = 6000;
   EXPECT_THAT(command_of(m, "canzona train").why_not,
               HasSubstr("6000 tokens is no whole number of sequences"));
-  for (const MeshCommand& one : mesh_commands(m))
+  for (const MeshCommand& one : mesh_commands({m}))
     EXPECT_NE(one.line.empty(), one.why_not.empty()) << one.runs;
+}
+
+TEST(MeshCommands, AnEngineRunsTheFastestThatItHas) {
+  const LaunchedMesh best = launched({.dp = 64}, {64, 8, 2});
+  const LaunchedMesh next = launched({.dp = 64}, {64, 64, 64});
+  const LaunchedMesh last = launched({.dp = 64}, {64, 1, 1});
+  const std::vector<MeshCommand> all = mesh_commands({best, next, last});
+  EXPECT_EQ(all[0].layout, 0u);
+  EXPECT_EQ(all[1].layout, 1u);
+  EXPECT_THAT(all[1].line, HasSubstr("--layout fsdp2 "));
+  EXPECT_THAT(all[1].why_not, HasSubstr("z1=64,z2=8,z3=2"));
+  EXPECT_EQ(all[2].layout, 2u);
+  EXPECT_THAT(all[2].line, HasSubstr("--use-distributed-optimizer"));
 }
 
 TEST(MeshCommands, NamesAreOneWordOfAShell) {

@@ -74,6 +74,11 @@ std::string_view collectives_word(const MeshChoice& c) {
   return c.reach == Reach::kPerNode ? "node" : "direct";
 }
 
+// Relative to what the vendor states, where that is known.
+const char* share_of(const ShownMeshes& shown) {
+  return shown.question.work.peak_flops > 0 ? "peak" : "rate";
+}
+
 int64_t cap_of(const ShownMeshes& shown) {
   return shown.question.options.memory_cap_bytes;
 }
@@ -121,6 +126,7 @@ void add_heading(const ShownMeshes& shown, Document& out) {
   out.set("rule", q.rule->name()).set("strategy", q.options.strategy);
   out.set("ranks_per_node", q.options.ranks_per_node);
   out.set("memory_cap_bytes", cap_of(shown));
+  out.set("peak_flops", q.work.peak_flops);
   out.set("global_batch_tokens", q.global_batch);
   out.set("length", q.work.compute.length);
   out.set("parameters", to_string(q.options.parameters));
@@ -135,6 +141,9 @@ std::string found_text(const MeshAnswer& answer) {
       grouped(n.in_space), grouped(n.over_cap), grouped(n.too_slow),
       grouped(n.simulated));
   if (answer.proven) return text + "; no other one is faster";
+  if (n.left == 0)
+    return text + fmt::format("; no other one is more than {} faster",
+                              percent(answer.gap));
   return text + fmt::format("; {} are undecided, which may be up to {} faster",
                             grouped(n.left), percent(answer.gap));
 }
@@ -206,10 +215,11 @@ void add_choice(const ShownMeshes& shown, Document& out) {
   line("iteration",
        fmt::format(
            "{}: compute {}, bubble {}, step {}; {} tokens/s, {} of the "
-           "rate of the cards",
+           "{} of the cards",
            human_seconds(best.seconds()), human_seconds(best.parts.compute),
            human_seconds(best.parts.bubble), human_seconds(best.parts.step),
-           human_count(best.tokens_per_second), percent(best.share_of_peak)));
+           human_count(best.tokens_per_second), percent(best.share_of_peak),
+           share_of(shown)));
   line("waits for", exposed_text(best.parts));
   line("memory", memory_text(shown, best));
   line("sends", cat(human_bytes(best.fast_bytes), " inside nodes and ",
@@ -248,7 +258,10 @@ void add_kinds(const ShownMeshes& shown, Document& out) {
       "layers are recomputed; between: bytes that a rank sends to other nodes");
   out.title("Why");
   for (const RankedMesh& one : shown.answer.kinds)
-    out.labelled({"", std::string(to_string(one.kind)), one.reason}, kColumn);
+    out.labelled({"", std::string(to_string(one.kind)),
+                  one.proven ? one.reason
+                             : one.reason + "; one of this kind may be faster"},
+                 kColumn);
 }
 
 // Rows as the table of kinds has them, with some figures each.
@@ -274,7 +287,8 @@ void add_times(const ShownMeshes& shown, Document& out) {
               if (is_used(part))
                 row.add(
                     {"", part.heading, as_seconds(part.seconds(mesh.parts))});
-            row.add({"", ">of the rate", "", percent(mesh.share_of_peak)});
+            row.add({"", cat(">of ", share_of(shown)), "",
+                     percent(mesh.share_of_peak)});
             row.add({"", ">tokens/s", "", human_count(mesh.tokens_per_second)});
           }));
 }
@@ -316,20 +330,29 @@ void add_changes(const ShownMeshes& shown, Document& out) {
   out.title("If things are otherwise").table("changes", rows);
 }
 
+// "PyTorch", or "PyTorch, zero1 (0.2 % slower)" where it lacks the best.
+std::string command_title(const ShownMeshes& shown, const MeshCommand& one) {
+  if (one.line.empty() || one.layout == 0) return one.runs;
+  const RankedMesh& other = shown.answer.kinds[one.layout];
+  return fmt::format(
+      "{}, {} ({} slower)", one.runs, to_string(other.kind),
+      percent(other.weighed.seconds() / shown.answer.best().seconds() - 1));
+}
+
 void add_commands(const ShownMeshes& shown, Document& out) {
   if (shown.commands.empty()) return;
   out.title("To copy");
   Listing rows;
   for (const MeshCommand& one : shown.commands) {
-    rows.add()
-        .set("runs", one.runs)
-        .set("command", one.line)
-        .set("why_not", one.why_not);
+    const std::string title = command_title(shown, one);
+    Row& row = rows.add().set("runs", one.runs).set("title", title);
+    row.set("command", one.line).set("why_not", one.why_not);
+    row.set("layout", one.layout);
+    const bool lacks_best = !one.why_not.empty();
+    out.text(cat("  ", toned(Tone::kDim, title + ":"), "\n"));
+    if (lacks_best) out.line("    not the best: " + printable(one.why_not), 6);
     // A command is one line, however long, so that it can be copied.
-    out.text(cat("  ", toned(Tone::kDim, one.runs + ":"), "\n    ",
-                 one.line.empty() ? "none: " + printable(one.why_not)
-                                  : printable(one.line),
-                 "\n"));
+    if (!one.line.empty()) out.text(cat("    ", printable(one.line), "\n"));
   }
   out.set("commands", rows.value());
 }

@@ -34,7 +34,7 @@ TEST_F(MeshView, TextHasTheChoiceAndWhyOthersLose) {
   EXPECT_THAT(text, AllOf(HasSubstr("loses 25.0 %"), HasSubstr("the same"),
                           HasSubstr("no layout fits"),
                           HasSubstr("\n    canzona train --mesh dp=8,tp=8\n"),
-                          HasSubstr("none: it has no stages")));
+                          HasSubstr("not the best: it has no stages")));
 }
 
 TEST_F(MeshView, ASearchWithoutProofSaysHowFarItIsOff) {
@@ -70,6 +70,16 @@ TEST_F(MeshView, JsonHasPartsThatAddUp) {
   EXPECT_DOUBLE_EQ(json["changes"][0]["kept_loses"], 0.25);
   EXPECT_TRUE(json["changes"][2]["best"].is_null());
   EXPECT_EQ(json["commands"][1]["why_not"], "it has no stages");
+}
+
+TEST_F(MeshView, AnEngineThatLacksTheBestRunsAnother) {
+  ShownMeshes other = shown();
+  sample_.answer.kinds[1].weighed.time.seconds = 10.5;
+  other.commands = {{"PyTorch", "torchrun", "it has no tp", 1}};
+  EXPECT_THAT(print_text(mesh_view(other), Ink()),
+              AllOf(HasSubstr("PyTorch, hierarchical zero (5.0 % slower):"),
+                    HasSubstr("not the best: it has no tp"),
+                    HasSubstr("\n    torchrun\n")));
 }
 
 TEST_F(MeshView, SideBySideThereAreTimesAndMemoryOfEachKind) {

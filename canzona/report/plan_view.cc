@@ -342,8 +342,11 @@ Document times_view(const ReportPlan& shown) {
   Document predicted;
   predicted.set("step_seconds_mean", s.step_seconds_mean);
   predicted.set("step_seconds_worst", s.step_seconds_worst);
-  if (shown.iteration)
+  Document basis;
+  if (shown.iteration) {
     predicted.set("iteration", iteration_value(*shown.iteration));
+    add_basis(shown.iteration->inputs, shown.iteration->gaps, basis);
+  }
   if (!shown.plan.matrices.empty()) {
     const Spread own = spread_over(shown.ranks, [](const RankCost& rank) {
       return rank.transform_seconds_mean;
@@ -363,6 +366,7 @@ Document times_view(const ReportPlan& shown) {
   out.add("predicted", predicted);
   if (shown.iteration || !shown.plan.matrices.empty())
     out.title("Predicted times").table("", rows).note(times_note(shown));
+  out.add(basis);
   return out;
 }
 

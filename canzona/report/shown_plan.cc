@@ -9,13 +9,22 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
+#include "canzona/sim/prediction_inputs.h"
 
 namespace canzona {
 
 ShownIteration predicted_iteration(const Plan& plan, const Workload& work) {
   return {predict_iteration(plan, work).time,
           static_cast<double>(work.num_micro_batches) * plan.mesh.homes() *
-              static_cast<double>(work.compute.tokens)};
+              static_cast<double>(work.compute.tokens),
+          describe_inputs(plan, work), known_gaps(plan, work)};
+}
+
+void add_basis(const std::string& inputs, const std::vector<std::string>& gaps,
+               Document& out) {
+  out.note("inputs: " + inputs).set("inputs", inputs);
+  for (const std::string& gap : gaps) out.note("known to be off: " + gap);
+  out.set("known_gaps", std::vector<Value>(gaps.begin(), gaps.end()));
 }
 
 Value iteration_value(const ShownIteration& iteration) {

@@ -24,12 +24,19 @@ namespace canzona {
 struct ShownIteration {
   IterationTime time = {};
   double tokens = 0;  // on all ranks; 0: compute is not counted
+  // What it stands on, and what is known to be off (sim/prediction_inputs.h).
+  std::string inputs = {};
+  std::vector<std::string> gaps = {};
 
   double tokens_per_second() const {
     return time.seconds > 0 ? tokens / time.seconds : 0;
   }
 };
 ShownIteration predicted_iteration(const Plan& plan, const Workload& work);
+// Says what a prediction stands on, in every view of one: the members "inputs"
+// and "known_gaps", and a note for each.
+void add_basis(const std::string& inputs, const std::vector<std::string>& gaps,
+               Document& out);
 // {"seconds": …, "compute_seconds": …, "waited_seconds": …, …}
 Value iteration_value(const ShownIteration& iteration);
 

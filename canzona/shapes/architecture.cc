@@ -15,6 +15,9 @@ constexpr int64_t kMaxKernel = int64_t{1} << 20;
 
 // More than any layer has outside its experts: 10 matrices, 6 norms, 4 biases.
 constexpr int64_t kTensorsOutsideExperts = 20;
+// Of a block of the vision tower: 5 matrices with biases, 2 norms.
+constexpr int64_t kTensorsOfVisionBlock = 12;
+constexpr int64_t kTensorsOutsideVisionBlocks = 6;
 // Two embeddings, the final norm and its bias, the head.
 constexpr int64_t kTensorsOutsideLayers = 5;
 
@@ -82,6 +85,19 @@ void check_linear(const LinearNumbers& linear, const Bounds& bounds,
   }
 }
 
+void check_vision(const VisionNumbers& vision, const Bounds& bounds) {
+  bounds.check("depth of the vision tower", vision.depth, 0, kMaxLayers);
+  if (vision.depth == 0) return;
+  // What a width is multiplied by stays below 2^26.
+  constexpr int64_t kMaxPatch = 1 << 8;
+  bounds.check("hidden size of the vision tower", vision.hidden, 1, kMaxDim);
+  bounds.check("ffn of the vision tower", vision.ffn, 1, kMaxDim);
+  bounds.check("channels of a patch", vision.channels, 1, kMaxPatch);
+  bounds.check("frames of a patch", vision.frames, 1, kMaxPatch);
+  bounds.check("side of a patch", vision.patch, 1, kMaxPatch);
+  bounds.check("side of merged patches", vision.merge, 1, kMaxPatch);
+}
+
 }  // namespace
 
 void check_architecture(const Architecture& a, const std::string& name) {
@@ -94,6 +110,7 @@ void check_architecture(const Architecture& a, const std::string& name) {
   check_latent(a.latent, bounds);
   check_experts(a.experts, bounds);
   check_linear(a.linear, bounds, name);
+  check_vision(a.vision, bounds);
   if (a.body == Body::kGpt2) {
     bounds.check("number of positions", a.positions, 1, kMaxDim);
   }
@@ -102,6 +119,10 @@ void check_architecture(const Architecture& a, const std::string& name) {
 int64_t count_tensors(const Architecture& a, const std::string& name,
                       bool fused) {
   int64_t count = kTensorsOutsideLayers + a.layers * kTensorsOutsideExperts;
+  if (a.vision.depth > 0) {
+    count +=
+        kTensorsOutsideVisionBlocks + a.vision.depth * kTensorsOfVisionBlock;
+  }
   const bool stacked = a.experts.layout == ExpertLayout::kStacked;
   const int64_t per_expert = stacked ? 4 : fused ? 2 : 3;
   for (int64_t layer = 0; layer < a.layers; ++layer) {
@@ -167,6 +188,8 @@ Architecture scaled_down(const Architecture& architecture, int64_t divisor,
   divide(a.latent.v_dim, "head dim of v");
   divide(a.linear.key_dim, "linear key head dim");
   divide(a.linear.value_dim, "linear value head dim");
+  divide(a.vision.hidden, "hidden size of the vision tower");
+  divide(a.vision.ffn, "ffn of the vision tower");
   return a;
 }
 

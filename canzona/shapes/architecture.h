@@ -69,6 +69,18 @@ struct LinearNumbers {
   bool in_layer(int64_t layer) const;
 };
 
+// A tower of vision beside the text model (Qwen2.5-VL): patches, blocks, and a
+// merger that projects to the text model's width.
+struct VisionNumbers {
+  int64_t depth = 0;  // 0: none
+  int64_t hidden = 0;
+  int64_t ffn = 0;
+  int64_t channels = 0;
+  int64_t frames = 0;  // of a patch
+  int64_t patch = 0;   // pixels, each way
+  int64_t merge = 0;   // patches, each way, that become a token
+};
+
 // The norms of a layer around attention and mlp.
 enum class NormPlaces {
   kBefore,  // input_layernorm, post_attention_layernorm
@@ -97,6 +109,7 @@ struct Architecture {
   ExpertNumbers experts = {};
   LatentNumbers latent = {};
   LinearNumbers linear = {};
+  VisionNumbers vision = {};
   bool o_bias = true;         // with attention_bias: o has one, too
   bool wide_qk_norm = false;  // with qk_norm: over all heads at once
   bool sinks = false;         // a learned logit per query head

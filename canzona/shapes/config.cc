@@ -95,6 +95,32 @@ Architecture read_qwen3_moe(const Members& members) {
   return a;
 }
 
+Architecture read_qwen2_moe(const Members& members) {
+  Architecture a = read_qwen2(members);
+  read_qwen_experts(members, a.experts);
+  a.experts.gated_shared_ffn =
+      members.number("shared_expert_intermediate_size");
+  return a;
+}
+
+// The vision tower keeps the names and shapes of its checkpoint; values that a
+// configuration leaves out are those of all published sizes.
+Architecture read_qwen25_vl(const Members& members) {
+  Architecture a = read_qwen2(members);
+  const std::optional<Members> vision = members.part("vision_config");
+  if (!vision) {
+    throw UsageError(cat(members.file(), ": vision_config is missing"));
+  }
+  a.vision = {.depth = vision->number_or("depth", 32),
+              .hidden = vision->number_or("hidden_size", 1280),
+              .ffn = vision->number_or("intermediate_size", 3420),
+              .channels = vision->number_or("in_chans", 3),
+              .frames = vision->number_or("temporal_patch_size", 2),
+              .patch = vision->number_or("patch_size", 14),
+              .merge = vision->number_or("spatial_merge_size", 2)};
+  return a;
+}
+
 std::vector<int64_t> linear_layers(const Members& members, int64_t layers) {
   if (members.has("layer_types")) {
     return members.layers_with("layer_types", layers, "linear_attention",
@@ -202,13 +228,28 @@ Architecture read_olmo2(const Members& members) {
   return a;
 }
 
-Architecture read_gemma2(const Members& members) {
+Architecture read_olmoe(const Members& members) {
+  Architecture a = read_mistral(members);
+  a.attention_bias = members.flag("attention_bias");
+  a.qk_norm = a.wide_qk_norm = true;
+  a.experts.count = members.either("num_experts", "num_local_experts");
+  a.experts.ffn = a.ffn;
+  a.experts.per_token = members.experts_per_token();
+  return a;
+}
+
+Architecture read_gemma(const Members& members) {
   constexpr int64_t kUsualHeadDim = 256;
   Architecture a = read_common(members);
   a.head_dim = head_dim(members, kUsualHeadDim);
   a.attention_bias = members.flag("attention_bias");
-  a.norms = NormPlaces::kAround;
   a.tied = members.tied(true);
+  return a;
+}
+
+Architecture read_gemma2(const Members& members) {
+  Architecture a = read_gemma(members);
+  a.norms = NormPlaces::kAround;
   return a;
 }
 
@@ -270,6 +311,9 @@ std::vector<Family> all_families() {
       {"q_lora_rank?", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim",
        "v_head_dim", "n_routed_experts|num_local_experts",
        "moe_intermediate_size", "n_shared_experts?", "first_k_dense_replace"});
+  const Keys shared =
+      with_common({"num_experts|num_local_experts", "moe_intermediate_size",
+                   "shared_expert_intermediate_size"});
   const Keys mixtral =
       with_common({"num_key_value_heads?", "num_local_experts|num_experts"});
   const Keys glm =
@@ -285,6 +329,8 @@ std::vector<Family> all_families() {
           {"mistral", read_mistral, common},
           {"mixtral", read_mixtral, mixtral},
           {"qwen2", read_qwen2, common},
+          {"qwen2_moe", read_qwen2_moe, shared},
+          {"qwen2_5_vl", read_qwen25_vl, common},
           {"qwen3", read_qwen3, common},
           {"qwen3_moe", read_qwen3_moe, qwen_experts},
           {"qwen3_next", read_qwen3_next, next, QkvRows::kUnknown},
@@ -294,6 +340,8 @@ std::vector<Family> all_families() {
           {"glm4_moe", read_glm4_moe, glm},
           {"gpt_oss", read_gpt_oss, mixtral},
           {"olmo2", read_olmo2, common},
+          {"olmoe", read_olmoe, with_common({"num_experts|num_local_experts"})},
+          {"gemma", read_gemma, heads},
           {"gemma2", read_gemma2, heads},
           {"gemma3", read_gemma3, gemma3},
           {"gemma3_text", read_gemma3, gemma3},
@@ -410,6 +458,12 @@ std::vector<int64_t> ConfigMembers::layers_with(const char* key,
     }
   }
   return list;
+}
+
+std::optional<ConfigMembers> ConfigMembers::part(const char* key) const {
+  const auto member = top_.find(key);
+  if (member == top_.end() || !member->is_object()) return std::nullopt;
+  return ConfigMembers(*member, cat(file_, ": ", key));
 }
 
 std::string ConfigMembers::model_type() const {

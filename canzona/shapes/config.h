@@ -3,11 +3,12 @@
 //   ConfigMembers members(parse_json(text, {}), "config.json");
 //   int64_t heads = members.number_or("num_key_value_heads", 32);
 //
-// Multimodal models keep the numbers of their text model in "text_config"; if
-// it is present, it is what is read.
+// Multimodal models may keep the numbers of their text model in "text_config";
+// if it is present, it is what is read.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -54,6 +55,10 @@ class ConfigMembers {
   // entries, or has a word that is neither `chosen` nor `other`.
   std::vector<int64_t> layers_with(const char* key, int64_t num_layers,
                                    const char* chosen, const char* other) const;
+
+  // Returns the members of another object of the configuration, such as
+  // "vision_config"; nothing if it has none.
+  std::optional<ConfigMembers> part(const char* key) const;
 
   // These two may stand outside the text model's object.
   std::string model_type() const;

@@ -46,6 +46,11 @@ const std::map<std::string, int64_t>& published() {
       // experts, which no optimizer updates, and for DeepSeek-V3 a 62nd layer.
       {"deepseek-v3", 671'026'419'200 - 58 * 256},
       {"kimi-k2", 1'026'408'232'448 - 60 * 384},
+      {"qwen1.5-moe-a2.7b", 14'315'784'192},
+      // 676,550,144 of them are the vision tower's.
+      {"qwen2.5-vl-7b", 8'292'166'656},
+      {"olmoe-1b-7b", 6'919'161'856},
+      {"gemma-7b", 8'537'680'896},
       {"olmo-2-7b", 7'298'617'344},
       {"gemma-2-9b", 9'241'705'984},
       {"gemma-3-1b", 999'885'952},
@@ -124,6 +129,28 @@ TEST(Families, GiveTheTensorsOfTheirPresets) {
   }
 }
 
+// The tower has the names of its checkpoint, and the patches are convolved.
+TEST(Families, HaveTheVisionTowerBesideTheTextModel) {
+  const Model model = read(config_of("qwen2.5-vl-7b"));
+  int64_t sum = 0;
+  std::map<std::string, Tensor> tower;
+  for (const Tensor& tensor : model.tensors) {
+    if (!tensor.name.starts_with("visual.")) continue;
+    EXPECT_EQ(tensor.layer, -1) << tensor.name;
+    sum += tensor.elements();
+    tower[tensor.name] = tensor;
+  }
+  EXPECT_EQ(sum, 676'550'144);
+  EXPECT_FALSE(tower.at("visual.patch_embed.proj.weight").matrix_rule);
+  EXPECT_EQ(tower.at("visual.patch_embed.proj.weight").cols(), 3 * 2 * 14 * 14);
+  EXPECT_EQ(tower.at("visual.blocks.31.attn.qkv.weight").rows(), 3 * 1280);
+  EXPECT_TRUE(tower.at("visual.blocks.0.mlp.down_proj.weight").matrix_rule);
+  EXPECT_EQ(tower.at("visual.merger.mlp.2.weight").rows(), 3584);
+  json without = config_of("qwen2.5-vl-7b");
+  without.erase("vision_config");
+  EXPECT_THAT(message(without), HasSubstr("vision_config"));
+}
+
 TEST(Families, SayHowManyExpertsATokenVisits) {
   const auto visits = [](const json& config) {
     return read(config).experts_per_token;
@@ -164,9 +191,9 @@ TEST(Families, WhatIsNoMatrixInALayerGoesToAdamw) {
       if (!t.matrix_rule && t.shape.size() > 1) adamw.insert(leaf_of(t.name));
     }
   }
-  EXPECT_THAT(adamw, UnorderedElementsAre("embed_tokens", "lm_head", "wte",
-                                          "wpe", "gate", "router",
-                                          "shared_expert_gate", "conv1d"));
+  EXPECT_THAT(adamw, UnorderedElementsAre(
+                         "embed_tokens", "lm_head", "wte", "wpe", "gate",
+                         "router", "shared_expert_gate", "conv1d", "proj"));
 }
 
 // Every row of a tensor belongs to one section.

@@ -435,6 +435,42 @@ void add_layer(const Architecture& a, int64_t layer, bool fused,
   if (a.mlp_bias && !has_experts) add_dense_mlp_biases(a, fused, out);
 }
 
+void add_biased(TensorWriter& out, std::string_view name, int64_t rows,
+                int64_t cols) {
+  const Folder folder(out, name);
+  out.matrix(".weight", rows, cols, Cut::kNone);
+  out.bias(".bias", rows, Cut::kNone);
+}
+
+// The tower is outside the layers, and every tp rank keeps it whole.
+void add_vision(const VisionNumbers& v, int64_t width, TensorWriter& out) {
+  if (v.depth == 0) return;
+  out.enter("visual.");
+  Tensor& patches =
+      out.add("patch_embed.proj.weight",
+              {v.hidden, v.channels * v.frames * v.patch * v.patch},
+              Role::kMatrix, Cut::kNone);
+  patches.flattened = true;
+  patches.matrix_rule = false;
+  for (int64_t block = 0; block < v.depth; ++block) {
+    const Folder blocks(out, "blocks.");
+    const Folder number(out, block);
+    const Folder dot(out, ".");
+    out.norm("norm1.weight", v.hidden);
+    out.norm("norm2.weight", v.hidden);
+    add_biased(out, "attn.qkv", 3 * v.hidden, v.hidden);
+    add_biased(out, "attn.proj", v.hidden, v.hidden);
+    add_biased(out, "mlp.gate_proj", v.ffn, v.hidden);
+    add_biased(out, "mlp.up_proj", v.ffn, v.hidden);
+    add_biased(out, "mlp.down_proj", v.hidden, v.ffn);
+  }
+  const int64_t merged = v.hidden * v.merge * v.merge;
+  const Folder merger(out, "merger.");
+  out.norm("ln_q.weight", v.hidden);
+  add_biased(out, "mlp.0", merged, merged);
+  add_biased(out, "mlp.2", width, merged);
+}
+
 void add_llama(const Architecture& a, bool fused, TensorWriter& out) {
   out.enter("model.");
   out.add("embed_tokens.weight", {a.vocab, a.hidden}, Role::kEmbedding,
@@ -442,6 +478,7 @@ void add_llama(const Architecture& a, bool fused, TensorWriter& out) {
   for (int64_t layer = 0; layer < a.layers; ++layer) {
     add_layer(a, layer, fused, out);
   }
+  add_vision(a.vision, a.hidden, out);
   out.enter("model.");
   out.norm("norm.weight", a.hidden);
   out.enter("");

@@ -175,6 +175,9 @@ void apply(const Cluster& cluster, PlanOptions& options, Workload& workload) {
   workload.levels = cluster.levels;
   workload.spread = cluster.spread;
   workload.compute.flops_per_second = cluster.card.flops_per_second;
+  workload.rates =
+      cat(printable(cluster.card.name), ": ",
+          cluster.card.flops_per_second / kTeraflops, " Tflop/s given");
 }
 
 }  // namespace canzona

@@ -58,13 +58,17 @@ MeshChange changed(const std::string& what, const MeshQuestion& question,
       change.why_none = answer.summary();
     const WeighedMesh kept =
         weigh_mesh(question, divided_alike(question, today));
-    if (kept.fits)
-      change.kept = kept;
-    else
+    if (!kept.fits) {
       change.why_none = cat(
           "today's needs ",
           human_bytes(kept.memory_bytes() - question.options.memory_cap_bytes),
           " more than the cap");
+      return change;
+    }
+    change.kept = kept;
+    // The search of a large space may have ended before it came to it.
+    if (change.best && kept.seconds() < change.best->seconds())
+      change.best = kept;
   } catch (const UsageError& error) {
     change.why_none = error.what();
   }

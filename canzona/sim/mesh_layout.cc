@@ -182,11 +182,16 @@ WeighedMesh LayoutPlan::weigh(const MeshChoice& choice, const MicroBatch& batch,
 
 namespace {
 
+// Returns what a card can reach at most, or its rate if that is not known.
+double peak_of(const Workload& work) {
+  return work.peak_flops > 0 ? work.peak_flops : work.compute.flops_per_second;
+}
+
 // Returns the flops of the model in an iteration, without recomputation.
 double model_flops(const MeshQuestion& question) {
   ComputeLoad load = question.work.compute;
   load.tokens = question.global_batch;
-  load.flops_per_second = 1;
+  load.flops_per_second = load.attention_flops_per_second = 1;
   load.tensor_parallel = 1;
   load.recompute = false;
   double flops = 0;
@@ -230,8 +235,8 @@ void describe(const MeshQuestion& question, WeighedMesh& weighed) {
   weighed.tokens_per_second =
       static_cast<double>(question.global_batch) / weighed.seconds();
   weighed.share_of_peak =
-      model_flops(question) / (weighed.seconds() * question.ranks *
-                               question.work.compute.flops_per_second);
+      model_flops(question) /
+      (weighed.seconds() * question.ranks * peak_of(question.work));
 }
 
 WeighedMesh weigh_mesh(const MeshQuestion& question, const MeshChoice& choice) {

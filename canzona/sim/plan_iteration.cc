@@ -542,7 +542,7 @@ namespace {
 // data-parallel rank.
 double flops_of_micro_batch(const Plan& plan, const Workload& workload) {
   ComputeLoad load = workload.compute;
-  load.flops_per_second = 1;
+  load.flops_per_second = load.attention_flops_per_second = 1;
   load.tensor_parallel = 1;
   load.recompute = false;
   double flops = 0;

@@ -28,6 +28,7 @@ struct Setup {
   std::string mesh;
   std::string zero = {};
   int64_t tokens = 4096, length = 4096, micro_batches = 1;
+  bool measured = false;  // the rule costs what it does on one H200
 };
 
 struct Row {
@@ -46,7 +47,8 @@ struct Row {
 
 // Fitted, or as stated in the paper.
 struct Rates {
-  double card_flops = 0;  // per second
+  double card_flops = 0;       // per second
+  double attention_flops = 0;  // per second; 0: as products
   // Per rank: inside its node, and between nodes.
   double exchange_bytes_per_second = 0;
   double node_bytes_per_second = 0;
@@ -68,7 +70,8 @@ inline constexpr double kLatencySeconds = 1e-5;
 // GPU and network are not named. The paper says that sums and gathers run
 // beside compute, but its times are those of a run that hides nothing
 // ("unhidden"). How Shampoo's roots are taken, and how often, is not said;
-// decompositions do not run at the rate of products.
+// decompositions do not run at the rate of products. With the measured costs of
+// an H200, and roots in every tenth step, they are 1.4 to 1.6 times too long.
 inline Paper canzona_paper() {
   const auto muon = [](const char* mesh) {
     return Setup{.model = "qwen3-32b",
@@ -84,9 +87,13 @@ inline Paper canzona_paper() {
                       .mesh = "pp=2,dp=32,tp=4"};
   Paper paper{.name = "Canzona",
               .source = "arXiv 2602.06079v1; 150 GB/s inside a node is assumed",
-              .rates = {400e12, 150e9, 50e9},
+              .rates = {.card_flops = 400e12,
+                        .exchange_bytes_per_second = 150e9,
+                        .node_bytes_per_second = 50e9},
               .fitted = {&Rates::card_flops, &Rates::node_bytes_per_second},
-              .quoted = {539e12, 150e9, 45.4e9}};
+              .quoted = {.card_flops = 539e12,
+                         .exchange_bytes_per_second = 150e9,
+                         .node_bytes_per_second = 45.4e9}};
   paper.rows = {{.name = "32B, 256 ranks, Canzona: step",
                  .where = "section 5.2",
                  .group = "step, 256 ranks",
@@ -159,12 +166,28 @@ inline Paper canzona_paper() {
        .strategy = "replicated",
        .value = 3.313,
        .error_percent = -90.3});
+  Setup measured = shampoo;
+  measured.measured = true;
+  for (const size_t row : {paper.rows.size() - 2, paper.rows.size() - 1}) {
+    Row near = paper.rows[row];
+    near.name += ", costs of an H200";
+    near.group = "Shampoo, measured";
+    near.setup = measured;
+    near.error_percent = near.strategy == "contiguous" ? 37.4 : 60.9;
+    paper.rows.push_back(near);
+  }
   return paper;
 }
 
 // An accelerator of 300+ TFLOP/s, fast groups of 8 at 400 GB/s, 200 Gb/s
-// between nodes. At 128K tokens attention takes most of the time, at another
-// rate than products and with exchanges over cp that are not simulated.
+// between nodes; the 400 are read as both directions together, as vendors quote
+// links, and what an exchange reaches of them is fitted. Attention has its own
+// rate: at 128K tokens it takes most of the time. There the run with tensor
+// parallelism is predicted to be a third too fast: its 128 micro-batches leave
+// no bubble, and what they recompute is not published.
+// Exchanges over cp are not simulated. Cells that are not here: the 9B and 100B
+// models, whose shapes are not public, and the first pair of table 3, whose
+// number of cards is not stated.
 inline Paper asynchzp_paper() {
   const auto seed = [](const char* mesh, const char* zero, int64_t tokens,
                        int64_t length, int64_t micro_batches) {
@@ -198,27 +221,37 @@ inline Paper asynchzp_paper() {
   Paper paper{.name = "AsyncHZP",
               .source = "arXiv 2510.20111v1",
               .peak_flops = 300e12,
-              .rates = {150e12, 400e9, 25e9},
-              .fitted = {&Rates::card_flops},
-              .quoted = {149e12, 400e9, 25e9}};
+              .rates = {.card_flops = 150e12,
+                        .attention_flops = 100e12,
+                        .exchange_bytes_per_second = 200e9,
+                        .node_bytes_per_second = 25e9},
+              .fitted = {&Rates::card_flops, &Rates::attention_flops,
+                         &Rates::exchange_bytes_per_second},
+              .quoted = {.card_flops = 163e12,
+                         .attention_flops = 115e12,
+                         .exchange_bytes_per_second = 122.8e9,
+                         .node_bytes_per_second = 25e9}};
   paper.rows = {
       row("36B 8K, 256 cards, HZP", "tables 3 and 4", "8K", short_hzp, 0.495,
-          0),
+          3.8),
       row("36B 8K, 256 cards, HZP, scheduled by the main thread", "table 3",
-          "8K", short_hzp, 0.4932, 0.2),
+          "8K", short_hzp, 0.4932, 3.7),
       row("36B 8K, 256 cards, tp 8", "table 4", "8K",
-          seed("dp=32,tp=8", "", 8192, 8192, 64), 0.4298, 8.4),
+          seed("dp=32,tp=8", "", 8192, 8192, 64), 0.4298, 0),
       row("36B 32K, 256 cards, HZP", "tables 2, 4 and 5", "32K",
-          seed("pp=4,dp=8,cp=8", kStage, 4096, 32768, 64), 0.4626, -1.9),
+          seed("pp=4,dp=8,cp=8", kStage, 4096, 32768, 64), 0.4626, -6.7),
       row("36B 32K, 256 cards, tp 8", "tables 2 and 4", "32K",
-          seed("pp=4,dp=8,tp=8", "", 32768, 32768, 64), 0.4085, 6.4),
+          seed("pp=4,dp=8,tp=8", "", 32768, 32768, 64), 0.4085, -6.1),
       row("36B 32K, 512 cards, HZP", "table 5", "",
-          seed("pp=4,dp=16,cp=8", kStage, 4096, 32768, 32), 0.4557, -4.7),
+          seed("pp=4,dp=16,cp=8", kStage, 4096, 32768, 32), 0.4557, -9.3),
       row("36B 32K, 1024 cards, HZP", "table 5", "",
-          seed("pp=4,dp=32,cp=8", kStage, 4096, 32768, 16), 0.4215, -5.1),
+          seed("pp=4,dp=32,cp=8", kStage, 4096, 32768, 16), 0.4215, -9.7),
       row("36B 128K, 256 cards, HZP", "table 4", "",
-          seed("pp=4,dp=8,cp=8", kStage, 16384, 131072, 16), 0.3364, 21.5)};
+          seed("pp=4,dp=8,cp=8", kStage, 16384, 131072, 16), 0.3364, 3.2),
+      row("36B 128K, 256 cards, tp 8", "table 4", "",
+          seed("pp=4,cp=8,tp=8", "", 16384, 131072, 128), 0.2882, 32.6)};
   paper.rows[0].fit = true;
+  paper.rows[2].fit = paper.rows[3].fit = paper.rows[7].fit = true;
   paper.rows[1].overlap = "main";
   return paper;
 }

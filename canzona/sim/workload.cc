@@ -51,6 +51,8 @@ void check_load(const Model& model, const ComputeLoad& load) {
   require(load.tokens >= 0 && load.length >= 0 && load.width >= 0,
           "tokens, length and width are not negative");
   require(load.flops_per_second > 0, "flops per second must be above 0");
+  require(load.attention_flops_per_second >= 0,
+          "flops per second of attention are not negative");
   require(load.tensor_parallel >= 1, "tensor parallel ranks are at least 1");
   require(
       model.num_experts == 0 || (load.experts_per_token >= 1 &&
@@ -95,8 +97,10 @@ std::vector<PassSeconds> compute_seconds(const Model& model,
   check_load(model, load);
   const std::vector<double> weights =
       weights_per_token(model, load.experts_per_token);
-  const double attention =
-      static_cast<double>(load.length) * static_cast<double>(load.width);
+  // In weights that would take as long.
+  const double attention = static_cast<double>(load.length) *
+                           static_cast<double>(load.width) *
+                           load.flops_per_second / load.attention_rate();
   const double second = static_cast<double>(load.tokens) /
                         (load.flops_per_second * load.tensor_parallel);
   std::vector<PassSeconds> out(weights.size());

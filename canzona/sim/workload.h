@@ -56,9 +56,17 @@ struct ComputeLoad {
   int64_t length = 0;  // of a sequence
   int64_t width = 0;   // query heads × head size
   double flops_per_second = 0;
+  // Of attention, whose kernels reach less of a card than products do; 0: as
+  // products.
+  double attention_flops_per_second = 0;
   int64_t experts_per_token = 0;  // if there are experts
   int32_t tensor_parallel = 1;    // ranks that share every product
   bool recompute = false;
+
+  double attention_rate() const {
+    return attention_flops_per_second > 0 ? attention_flops_per_second
+                                          : flops_per_second;
+  }
 };
 
 struct PassSeconds {
@@ -144,6 +152,9 @@ struct Workload {
   // If true, direct sums and gathers of buckets use rings instead.
   bool rings = false;
   RankSpread spread = {};
+  // Says where the rates of compute come from; "": a nominal rate.
+  std::string rates = {};
+  double peak_flops = 0;  // per second and card, of its vendor; 0: not known
 };
 
 // Sums over the ranks that share every product (tensor parallelism): compute

@@ -15,6 +15,7 @@
 #include "canzona/plan/schedule/rank_group.h"
 #include "canzona/sim/memory_floor.h"
 #include "canzona/sim/plan_iteration.h"
+#include "canzona/sim/prediction_inputs.h"
 
 namespace canzona {
 
@@ -80,7 +81,7 @@ bool crosses_nodes(const PlanPart& part, int32_t z) {
   return false;
 }
 
-bool crosses_nodes(const Plan& plan, int32_t ZeroSizes::*z) {
+bool crosses_nodes(const Plan& plan, int32_t ZeroSizes::* z) {
   return std::ranges::any_of(plan.parts, [&](const PlanPart& part) {
     return crosses_nodes(part, part.options.zero.sizes.*z);
   });
@@ -133,7 +134,7 @@ std::string cause(const ZeroWeight& weight, const ZeroWeight& best) {
   if (is_uneven(weight, best))
     return cat("uneven buckets: one rank has ",
                short_number(weight.bucket_unevenness), "x its share");
-  const auto more = [&](int64_t ZeroWeight::*bytes) {
+  const auto more = [&](int64_t ZeroWeight::* bytes) {
     return is_clearly_more(static_cast<double>(weight.*bytes),
                            static_cast<double>(best.*bytes));
   };
@@ -376,13 +377,17 @@ class Weighing {
 ZeroComparison described(const PlanRequest& request, const Workload& work,
                          const std::vector<std::string>& strategies,
                          const MemoryTerms* terms) {
+  const std::string rule(request.rule.name());
+  const CostBasis cost = CostModel(request.rule, request.cost_table).basis();
   ZeroComparison all{.model = request.model.name,
                      .mesh = request.mesh,
-                     .rule = std::string(request.rule.name()),
+                     .rule = rule,
                      .strategy = request.options.strategy,
                      .several_strategies = strategies.size() > 1,
                      .options = request.options,
-                     .work = work};
+                     .work = work,
+                     .gaps = known_gaps({request.model, request.mesh, rule,
+                                         cost, request.options.links, work})};
   std::vector<std::string> names;
   for (const std::string& name : strategies)
     if (std::ranges::find(names, name) == names.end()) names.push_back(name);

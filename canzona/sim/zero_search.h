@@ -54,7 +54,7 @@ const std::vector<ZeroOperation>& zero_operations();
 // these are the experts' groups if `part` has experts.
 bool crosses_nodes(const PlanPart& part, int32_t z);
 // True if the groups of this size do so in any part of the plan.
-bool crosses_nodes(const Plan& plan, int32_t ZeroSizes::*z);
+bool crosses_nodes(const Plan& plan, int32_t ZeroSizes::* z);
 
 // The search behind `--zero auto`: every choice of sizes is evaluated, those
 // over the memory cap are dropped, the fastest is taken, and each of the others
@@ -162,8 +162,9 @@ struct ZeroComparison {
   bool several_strategies = false;  // rows must name theirs
   PlanOptions options = {};         // of the request
   Workload work = {};
-  std::string rates = {};    // the source of times, if not the options
-  int64_t beside_bytes = 0;  // per rank, beside its plan
+  std::string rates = {};  // the source of times, if not the options
+  std::vector<std::string> gaps = {};     // known_gaps() of the predictions
+  int64_t beside_bytes = 0;               // per rank, beside its plan
   std::optional<MemoryTerms> terms = {};  // if memory was counted in terms
   ZeroSearch search = {};
 

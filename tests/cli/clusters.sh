@@ -73,7 +73,7 @@ cluster "$node, $all"
     simulate $model --mesh dp=8 --cluster c.json --collectives rings
   refuses '--zero auto' 'canzona plan' -- \
     simulate $model --mesh dp=8 --cluster c.json --zero auto
-  refuses "unknown option '--link'" -- \
+  refuses "--link cannot be combined with --cluster" -- \
     simulate $model --mesh dp=8 --cluster c.json --link intra=1GB/s
 }
 printf '{"format": "canzona.cluster", "version": 1, "name": "x", "card":
@@ -110,4 +110,45 @@ prints 'teams' 'none: homes on'
 # shellcheck disable=SC2086
 refuses '--teams 2' 'have a single rank' -- \
   simulate $model --mesh dp=8 --cluster c.json --teams 2
+
+# A GPU by name gives rates, links, nodes and a memory cap.
+# shellcheck disable=SC2086
+for verb in plan compare simulate; do
+  canzona $verb $model --mesh dp=16 --gpu h100-80
+  exits 0
+  prints 'inputs: h100-80: 989 Tflop/s × 0.5 in products' '450 and 50'
+  canzona $verb $model --mesh dp=16 --gpu h100-80 --tflops 600 \
+    --link inter=25GB/s --nodes 4 --json --quiet
+  exits 0
+  is_json
+done
+# shellcheck disable=SC2086
+canzona plan $model --mesh dp=16 --gpu h100-80 --tflops 600 \
+  --link inter=25GB/s --nodes 4 --json --quiet
+member_is 'options ranks_per_node' 4
+member_is inputs 'h100-80: 600 Tflop/s given, of 989; links 450 and 25 GB/s given; rules at 600 Tflop/s, not measured'
+member_is 'counted_memory cap_bytes' $((75 * 1024 * 1024 * 1024))
+# shellcheck disable=SC2086
+canzona plan $model --mesh dp=16 --gpu h100-80 --memory-cap 0 --json --quiet
+member_is 'counted_memory cap_bytes' 0
+# shellcheck disable=SC2086
+canzona plan $model --mesh pp=2,cp=2,dp=4 --rule soap --gpu b200
+prints 'known to be off: soap:' 'known to be off: cp:' 'known to be off: pp:'
+canzona plan --help
+prints 'h100-80 ' 'mi300x '
+
+for verb in plan compare simulate; do
+  # shellcheck disable=SC2086
+  refuses "--gpu 'h100'" "did you mean 'h100-80'?" -- \
+    $verb $model --mesh dp=16 --gpu h100
+  # shellcheck disable=SC2086
+  refuses '--nodes 3' 'dp=16' '16 ranks' -- \
+    $verb $model --mesh dp=16 --gpu h200 --nodes 3
+  # shellcheck disable=SC2086
+  refuses '--nodes 4 of --ranks-per-node 8 have 32 ranks' 'dp=16' -- \
+    $verb $model --mesh dp=16 --gpu h200 --nodes 4 --ranks-per-node 8
+done
+# shellcheck disable=SC2086
+refuses '--gpu cannot be combined with --cluster' -- \
+  simulate $model --mesh dp=16 --gpu h200 --cluster c.json
 finish

@@ -13,6 +13,7 @@ prints 'The fastest (predicted)' 'layouts:' 'not searched' 'predicted from' \
   'nominal' 'The best of each kind' 'zero1' 'of the cap of 7.45 GiB' \
   'links half as fast' '10 % less memory' 'half the batch' 'To copy' \
   'torchrun --nnodes 2 --nproc-per-node 4' 'Megatron-Core'
+says 'searching meshes'
 there mesh.html
 canzona validate plan.json
 exits 0
@@ -57,6 +58,12 @@ prints 'The best of each kind' 'Where the time goes' 'Memory of the fullest' \
 lacks out 'To copy'
 there meshes.html
 
+# A large model on GPUs by name, of which one kind needs less memory than others.
+canzona compare --model llama-3-70b --ranks 64 --gpu h100-80 --rule muon \
+  --global-batch 4M --meshes
+exits 0
+prints 'Memory of the fullest rank, cap 75.00 GiB' 'of peak' 'h100-80' 'tp+pp'
+
 # What is fixed stays, what is forbidden does not occur.
 # shellcheck disable=SC2086
 canzona plan $small --mesh auto --json --quiet --fix tp=2,recompute=on \
@@ -80,7 +87,16 @@ JSON
 canzona plan --model qwen3-0.6b --layers 4 --ranks 8 --memory-cap 8GB \
   --global-batch 64K --cluster cluster.json --mesh auto
 exits 0
-prints 'cluster two nodes' 'toy card' '4 per node'
+prints 'toy card: 100 Tflop/s given' '4 per node'
+
+# GPUs by name have a cap, rates and nodes; --nodes stands for --ranks.
+canzona plan --model qwen3-0.6b --layers 4 --gpu h100-80 --nodes 2 --mesh auto \
+  --global-batch 128K --json --quiet
+exits 0
+member_is world 16
+checks=$((checks + 1))
+[ "$(member memory_cap_bytes)" -gt 70000000000 ] || fail 'no cap'
+prints 'h100-80'
 
 # Refused, with exit status 2.
 refuses '--mesh auto requires --ranks' -- plan --model qwen3-0.6b --mesh auto
@@ -92,7 +108,7 @@ refuses '--micro-batches' -- plan --model qwen3-0.6b --ranks 8 --mesh auto \
 refuses '--meshes' '--fix' -- compare --model qwen3-0.6b --ranks 8 --meshes \
   --mesh dp=8
 # shellcheck disable=SC2086
-refuses 'no mesh of 8 ranks' -- plan $small --mesh auto --fix tp=3
+refuses 'of 8 ranks' -- plan $small --mesh auto --fix tp=3
 # shellcheck disable=SC2086
 refuses '--fix' -- plan $small --mesh auto --fix tp=many
 # shellcheck disable=SC2086
@@ -120,11 +136,16 @@ cat >config.json <<'JSON'
  "vocab_size": 256, "tie_word_embeddings": true, "rms_norm_eps": 1e-6,
  "rope_theta": 1000000, "max_position_embeddings": 4096, "hidden_act": "silu"}
 JSON
+experts='"moe_intermediate_size": 32, "num_experts": 8, "norm_topk_prob": true,'
+experts="$experts \"num_experts_per_tok\": 2, \"decoder_sparse_step\": 1,"
+sed "s/qwen3\"/qwen3_moe\"/; s/Qwen3F/Qwen3MoeF/; s/ \"vocab/ $experts&/" \
+  config.json >moe.json
 numbered_lines 2000 >text.txt
-for fixed in '' '--fix tp=2,pp=2' '--fix tp=4,zero=hier:2'; do
+for fixed in config.json 'config.json --fix tp=2,pp=2' \
+  'config.json --fix tp=4,zero=hier:2' 'moe.json --fix ep=4'; do
   # shellcheck disable=SC2086
-  canzona plan --model config.json --ranks 16 --mesh auto --length 64 \
-    --global-batch 4096 --ranks-per-node 8 --rule muon $fixed --quiet
+  canzona plan --model $fixed --ranks 16 --mesh auto --length 64 \
+    --global-batch 4096 --ranks-per-node 8 --rule muon --quiet
   exits 0
   grep '^    canzona train' out | sed 's/^ *canzona //; s/DATA/text.txt/' >command
   there command

@@ -26,7 +26,8 @@ Ticks picoseconds(double seconds, MatrixShape shape) {
 
 }  // namespace
 
-CostModel::CostModel(const RuleFacts& rule, const CostTable* table)
+CostModel::CostModel(const RuleFacts& rule, const CostTable* table,
+                     double flops_per_second)
     : rule_(rule), table_(table) {
   if (table) {
     basis_.source = table->device();
@@ -34,7 +35,7 @@ CostModel::CostModel(const RuleFacts& rule, const CostTable* table)
     basis_.element_wise_bytes_per_second =
         table->element_wise_bytes_per_second().value_or(0);
   } else {
-    basis_.seconds_per_tick = 1 / kNominalFlopsPerSecond;
+    basis_.seconds_per_tick = 1 / flops_per_second;
   }
 }
 

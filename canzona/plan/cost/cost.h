@@ -21,8 +21,10 @@ inline constexpr double kNominalFlopsPerSecond = 400e12;
 
 class CostModel {
  public:
-  // `table` may be null; both must outlive the model.
-  CostModel(const RuleFacts& rule, const CostTable* table);
+  // `table` may be null; both must outlive the model. The rate counts without
+  // a table.
+  CostModel(const RuleFacts& rule, const CostTable* table,
+            double flops_per_second = kNominalFlopsPerSecond);
 
   const CostBasis& basis() const { return basis_; }
   MatrixCost cost(MatrixShape shape) const;

@@ -38,29 +38,30 @@ function memorySection({kinds, memory_cap_bytes: cap}) {
 }
 
 const kindsSection = ({kinds}) => section("kinds", "Kinds", "The best of each kind",
-  table(["kind", "mesh", "zero", ">micro-batch", "recompute", ">memory", ">between nodes", ">iteration", ">tokens/s", "why"],
+  table(["kind", "mesh", "zero", ">micro-batch", ">memory", ">between nodes", ">iteration", "why"],
     kinds.map((row, i) => el("tr", el("th", row.kind), el("td", meshText(row.mesh)), el("td", row.zero_name),
-      el("td.n", `${grouped(row.micro_batches)} × ${grouped(row.tokens)}`), el("td", row.recompute ? "layers" : "–"),
+      el("td.n", `${grouped(row.micro_batches)} × ${grouped(row.tokens)}`, el("small", row.recompute ? " recomputed" : "")),
       el("td.n", bytes(row.memory_bytes)), el("td.n", bytes(row.slow_bytes)),
-      el(i ? "td.n" : "td.n.best", seconds(row.seconds)), el("td.n", count(row.tokens_per_second)),
+      el(i ? "td.n" : "td.n.best", seconds(row.seconds)),
       el("td.why", row.reason))), {css: "wide"}));
 
 const changesSection = ({changes = []}) => !changes.length ? null : section("changes", "If", "If things are otherwise",
   table(["if", "the best is", ">iteration", "today's"], changes.map(row =>
     [row.change, row.best ? row.best.name : "–", row.best ? seconds(row.best.seconds) : "–", row.kept]), {css: "wide"}));
 
-const commandsSection = ({commands = []}) => !commands.length ? null : section("commands", "Commands", "To copy", commands.map(({runs, command, why_not}) =>
-  el("div", el("h3", runs), command ? el("div.scroll", el("pre", command)) : el("p.note", why_not))));
+const commandsSection = ({commands = []}) => !commands.length ? null : section("commands", "Commands", "To copy", commands.map(({title, command, why_not}) =>
+  el("div", el("h3", title), why_not ? el("p.note", "Not the best: " + why_not) : null,
+     command ? el("div.scroll", el("pre", command)) : null)));
 
 const basisSection = ({inputs, not_searched}) => section("basis", "Basis", "What it stands on",
   el("ul", inputs.map(input => el("li", input))), el("p.note", "Not searched: " + not_searched.join(", ") + "."));
 
-function meshTiles({choice: best, memory_cap_bytes: cap}) {
+function meshTiles({choice: best, memory_cap_bytes: cap, peak_flops: peak}) {
   return [
     tile("Mesh", meshText(best.mesh), "", best.zero_name, `${grouped(best.micro_batches)} × ${grouped(best.tokens)} tokens`,
          best.recompute ? "layers recomputed" : ""),
     tile("Iteration", seconds(best.seconds), "predicted", count(best.tokens_per_second) + " tokens/s"),
-    tile("A card", percent(best.share_of_peak), "of its rate"),
+    tile("A card", percent(best.share_of_peak), peak > 0 ? "of its peak" : "of its rate"),
     tile("Memory per rank", bytes(best.memory_bytes), "at most", cap > 0 ? "cap " + bytes(cap) : "no cap"),
     tile("Sent between nodes", bytes(best.slow_bytes), "", "within a node " + bytes(best.fast_bytes))];
 }
