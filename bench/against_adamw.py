@@ -192,6 +192,19 @@ class Bench:
                  for seed in range(1, self.args.seeds + 1)]
         return [summary for summary in found if summary]
 
+    def write(self, table):
+        """The table, and the numbers behind it."""
+        print(table)
+        with open(os.path.join(self.args.out, "table.md"), "w") as file:
+            file.write(table)
+        results = {rule: {"rates": self.losses(rule, 1),
+                          "best": self.best_rate(rule),
+                          "eval_loss": [s["eval_loss"]
+                                        for s in self.of_seeds(rule)]}
+                   for rule in self.rules}
+        with open(os.path.join(self.args.out, "results.json"), "w") as file:
+            json.dump(results, file, indent=2)
+
 
 def mean(values):
     return statistics.fmean(values) if values else float("nan")
@@ -293,19 +306,9 @@ def main():
     os.makedirs(bench.args.out, exist_ok=True)
     if not bench.args.table_only:
         bench.search_all()
-    text = table(bench)
-    print(text)
-    with open(os.path.join(bench.args.out, "table.md"), "w") as file:
-        file.write(text)
+    bench.write(table(bench))
     with open(os.path.join(bench.args.out, "curves.svg"), "w") as file:
         file.write(svg(bench))
-    results = {rule: {"rates": bench.losses(rule, 1),
-                      "best": bench.best_rate(rule),
-                      "eval_loss": [s["eval_loss"]
-                                    for s in bench.of_seeds(rule)]}
-               for rule in bench.rules}
-    with open(os.path.join(bench.args.out, "results.json"), "w") as file:
-        json.dump(results, file, indent=2)
 
 
 if __name__ == "__main__":

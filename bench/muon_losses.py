@@ -12,7 +12,6 @@ command may be stopped and given anew.
 Leaves OUT/table.md and OUT/results.json.
 """
 
-import json
 import os
 
 from against_adamw import Bench, mean, parse_arguments, spread
@@ -68,17 +67,7 @@ def main():
     os.makedirs(bench.args.out, exist_ok=True)
     if not bench.args.table_only:
         bench.search_all()
-    text = table(bench)
-    print(text)
-    with open(os.path.join(bench.args.out, "table.md"), "w") as file:
-        file.write(text)
-    results = {form: {"rates": bench.losses(form, 1),
-                      "best": bench.best_rate(form),
-                      "eval_loss": [s["eval_loss"]
-                                    for s in bench.of_seeds(form)]}
-               for form in bench.rules}
-    with open(os.path.join(bench.args.out, "results.json"), "w") as file:
-        json.dump(results, file, indent=2)
+    bench.write(table(bench))
 
 
 if __name__ == "__main__":

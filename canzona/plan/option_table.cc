@@ -81,6 +81,7 @@ std::vector<PlannerOption> make_rows() {
   // The memory of cards is what CUDA reports as their total.
   return {
       {.name = "split",
+       .key = "plan.split",
        .group = PlannerGroup::kInput,
        .label = "HOW",
        .help =

@@ -180,6 +180,9 @@ class RuleFacts {
   // Bytes per element that transform moves at least for operands in a format of
   // its own, once in and once out: 4 if they are 16-bit numbers.
   virtual int64_t operand_bytes_per_element() const { return 0; }
+  // Bytes per element that its options move through memory in a step, beyond
+  // what the rule moves without them.
+  virtual int64_t optional_bytes_per_element() const { return 0; }
 };
 
 // A learning rate that works well in a preset of `canzona train`.

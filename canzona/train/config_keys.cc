@@ -245,9 +245,12 @@ std::vector<ConfigKey> planner_keys(TrainConfig& config) {
       key.low = static_cast<double>(option.range->first);
       key.high = static_cast<double>(option.range->second);
     }
-    key.on_resume = OnResume::kMayChange;
+    // States are those of matrices, which are the input of a plan.
+    const bool is_input = option.group == PlannerGroup::kInput;
+    key.on_resume = is_input ? OnResume::kStays : OnResume::kMayChange;
     key.option = {option.flag(), option.label,
-                  option.group == PlannerGroup::kPlanning
+                  is_input ? OptionGroup::kWhat
+                  : option.group == PlannerGroup::kPlanning
                       ? OptionGroup::kRanks
                       : OptionGroup::kMemory,
                   ++place};

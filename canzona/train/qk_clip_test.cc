@@ -74,9 +74,12 @@ TEST(TrainQkClip, NothingChangesWhereNoHeadExceedsTau) {
 // No way to store or send weights changes a bit, nor do micro-batches in
 // flight or recomputation change the maxima.
 TEST(TrainQkClip, PlansDoNotChangeABit) {
-  for (const char* mesh : {"dp=2", "dp=2,tp=2", "dp=2,pp=2"}) {
+  for (const auto& [mesh, split] : {std::pair("dp=2", "none"),
+                                    {"dp=2,tp=2", "head"},
+                                    {"dp=2,pp=2", "qkv"}}) {
     TestRun run = clipped(kTau);
     run.mesh = mesh;
+    run.split = split;
     const TestOutcome right = run_test(run);
     int64_t heads = 0;
     for (const StepMetrics& step : right.steps) heads += *step.clipped_heads;

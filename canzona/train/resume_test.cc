@@ -101,6 +101,7 @@ TEST(Resume, WhatStaysIsRefusedByNameWithBothValues) {
                                            "model.expert_ffn=32",
                                            "model.shared_experts=1",
                                            "rule.name=soap",
+                                           "plan.split=head",
                                            "freeze=*norm*"};
   std::set<std::string> refused;
   for (const std::string& other : others) {

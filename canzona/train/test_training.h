@@ -43,6 +43,7 @@ struct TestRun {
   std::string mesh = "dp=1";
   std::string rule = "muon";
   std::string strategy = "balanced";
+  std::string split = "none";
   bool tied = false;
   int64_t experts = 0;
   bool recompute = false;
@@ -139,6 +140,7 @@ inline Plan test_plan(const TestRun& run, const TrainSettings& settings) {
   const auto rule = make_rule_facts(run.rule, with_device(run.rule, {}, "cpu"));
   PlanOptions options;
   options.strategy = run.strategy;
+  options.splits = parse_splits(run.split);
   options.parameters = DType::kFp32;
   options.bucket_elements = run.bucket_elements;
   const Mesh mesh = parse_mesh(run.mesh);

@@ -83,6 +83,21 @@ TEST(Train, PlansDoNotChangeABit) {
   }
 }
 
+TEST(Train, HeadsAreMatricesOfTheirOwnOnEveryPlan) {
+  const std::string whole = run_test({.mesh = "dp=2,tp=2"}).result.digest;
+  const TestOutcome one = run_test({.split = "head"});
+  const TestOutcome four = run_test({.mesh = "dp=2,tp=2", .split = "head"});
+  EXPECT_NE(four.result.digest, whole);
+  expect_same_losses(one, four, "head");
+  for (const char* strategy : {"replicated", "layerwise", "contiguous"}) {
+    const TrainResult other =
+        run_test({.mesh = "dp=2,tp=2", .strategy = strategy, .split = "head"})
+            .result;
+    EXPECT_EQ(other.digest, four.result.digest) << strategy;
+    EXPECT_EQ(other.state_digest, four.result.state_digest) << strategy;
+  }
+}
+
 TEST(Train, RecomputationDoesNotChangeABit) {
   const TestOutcome kept = run_test({.mesh = "dp=2,tp=2"});
   const TestOutcome again = run_test({.mesh = "dp=2,tp=2", .recompute = true});

@@ -58,6 +58,12 @@ prints 'The best of each kind' 'Where the time goes' 'Memory of the fullest' \
 lacks out 'To copy'
 there meshes.html
 
+# A large model on GPUs by name, of which one kind needs less memory than others.
+canzona compare --model llama-3-70b --ranks 64 --gpu h100-80 --rule muon \
+  --global-batch 4M --meshes
+exits 0
+prints 'Memory of the fullest rank, cap 75.00 GiB' 'of peak' 'h100-80' 'tp+pp'
+
 # What is fixed stays, what is forbidden does not occur.
 # shellcheck disable=SC2086
 canzona plan $small --mesh auto --json --quiet --fix tp=2,recompute=on \
@@ -130,11 +136,16 @@ cat >config.json <<'JSON'
  "vocab_size": 256, "tie_word_embeddings": true, "rms_norm_eps": 1e-6,
  "rope_theta": 1000000, "max_position_embeddings": 4096, "hidden_act": "silu"}
 JSON
+experts='"moe_intermediate_size": 32, "num_experts": 8, "norm_topk_prob": true,'
+experts="$experts \"num_experts_per_tok\": 2, \"decoder_sparse_step\": 1,"
+sed "s/qwen3\"/qwen3_moe\"/; s/Qwen3F/Qwen3MoeF/; s/ \"vocab/ $experts&/" \
+  config.json >moe.json
 numbered_lines 2000 >text.txt
-for fixed in '' '--fix tp=2,pp=2' '--fix tp=4,zero=hier:2'; do
+for fixed in config.json 'config.json --fix tp=2,pp=2' \
+  'config.json --fix tp=4,zero=hier:2' 'moe.json --fix ep=4'; do
   # shellcheck disable=SC2086
-  canzona plan --model config.json --ranks 16 --mesh auto --length 64 \
-    --global-batch 4096 --ranks-per-node 8 --rule muon $fixed --quiet
+  canzona plan --model $fixed --ranks 16 --mesh auto --length 64 \
+    --global-batch 4096 --ranks-per-node 8 --rule muon --quiet
   exits 0
   grep '^    canzona train' out | sed 's/^ *canzona //; s/DATA/text.txt/' >command
   there command

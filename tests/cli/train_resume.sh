@@ -130,7 +130,7 @@ says 'step 18 of 24'
 # --- What a run keeps: both values are named, and nothing has changed.
 cp moved/metrics.jsonl before.jsonl
 for change in seed=2 model.layers=4 model.length=8 rule.name=soap preset=small \
-  data.held_out=0.2 rule.option.momentum_form=heavy_ball; do
+  data.held_out=0.2 plan.split=head rule.option.momentum_form=heavy_ball; do
   canzona train --run moved --resume 12 --set $change
   exits 2
   says "${change%=*} is " 'in the checkpoint of step 12' \

@@ -173,7 +173,8 @@ CostMeasurement read_measurement(const Json& group, const std::string& where) {
     if (entry.refresh) refresh.push_back(*entry.refresh);
   }
   CostMeasurement measured{
-      std::string(rule->name()), algorithm, rule->needs_whole_matrix(),
+      std::string(rule->name()),        algorithm,
+      rule->needs_whole_matrix(),       rule->optional_bytes_per_element(),
       CostCurve(std::move(every_step)), CostCurve(std::move(refresh))};
   require_distinct_shapes(measured.every_step, where);
   return measured;
@@ -307,7 +308,14 @@ std::optional<double> CostTable::seconds(const RuleFacts& rule,
     if (flops == Flops(0)) return 0;
     const CostCurve& curve = refresh ? measured.refresh : measured.every_step;
     if (curve.empty()) return std::nullopt;
-    return curve.seconds(shape, flops);
+    const int64_t more =
+        rule.optional_bytes_per_element() - measured.optional_bytes;
+    if (refresh || more <= 0 || !element_wise_bytes_per_second_)
+      return curve.seconds(shape, flops);
+    return curve.seconds(shape, flops) + static_cast<double>(more) *
+                                             static_cast<double>(shape.rows) *
+                                             static_cast<double>(shape.cols) /
+                                             *element_wise_bytes_per_second_;
   }
   return std::nullopt;
 }

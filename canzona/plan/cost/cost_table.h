@@ -60,6 +60,7 @@ struct CostMeasurement {
   std::string rule;
   std::string algorithm;
   bool needs_whole_matrix = true;
+  int64_t optional_bytes = 0;  // per element, of its options
   CostCurve every_step;
   CostCurve refresh;
 };
@@ -84,8 +85,9 @@ class CostTable {
 
   // Returns the cost of a step, or of a refresh on top of it, for one matrix;
   // nullopt if nothing was measured for the algorithm that the rule runs on
-  // this shape. Far beyond the measured sizes the result may not fit an
-  // integer: check before converting.
+  // this shape. Passes of options that were not measured are added at the rate
+  // of memory-bound kernels. Far beyond the measured sizes the result may not
+  // fit an integer: check before converting.
   std::optional<double> seconds(const RuleFacts& rule, MatrixShape shape,
                                 bool refresh) const;
 

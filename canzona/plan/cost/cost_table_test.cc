@@ -177,6 +177,25 @@ TEST(CostTable, ReadsTheRateOfElementWiseWork) {
                   "1")));
 }
 
+// NorMuon has three flops and three passes per element more than plain Muon.
+TEST(CostTable, AddsPassesOfOptionsThatWereNotMeasured) {
+  constexpr double kFlops = 26.6 / 26;
+  const RuleOptions normuon = {{"second_moment", "normuon"}};
+  std::string text = gram_of(kTwoEntries);
+  EXPECT_DOUBLE_EQ(muon_seconds(parse(text), {10, 20}, normuon),
+                   26e-6 * kFlops);
+  text.insert(1, R"("element_wise_bytes_per_second": 1e9, )");
+  EXPECT_DOUBLE_EQ(muon_seconds(parse(text), {10, 20}, normuon),
+                   26e-6 * kFlops + 12 * 200 / 1e9);
+  EXPECT_EQ(muon_seconds(parse(text), {10, 20}), 26e-6);
+  const std::string measured = R"("second_moment": "normuon", )";
+  text.insert(text.find(R"("newton_schulz")"), measured);
+  EXPECT_EQ(muon_seconds(parse(text), {10, 20}, normuon), 26e-6);
+  EXPECT_DOUBLE_EQ(
+      muon_seconds(parse(text), {10, 20}, {{"constraint", "hyperball"}}),
+      26e-6 * (26 + 11 * 0.2) / 26.6 + 8 * 200 / 1e9);
+}
+
 struct Refused {
   const char* from;  // in a good table
   const char* to;

@@ -103,6 +103,9 @@ class MuonFacts final : public RuleFacts {
   int64_t operand_bytes_per_element() const override {
     return 2 * kBytesPerBf16;
   }
+  int64_t optional_bytes_per_element() const override {
+    return links_.bytes_per_element();
+  }
 
   const MuonLinks& links() const { return links_; }
   // Throws UsageError if the tensor has fewer than two axes.

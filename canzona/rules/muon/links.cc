@@ -86,6 +86,19 @@ Flops MuonLinks::flops(MatrixShape shape) const {
   return Flops(each) * shape.rows * shape.cols;
 }
 
+// MuonEq reads the blend once more. Any link after Newton-Schulz has the result
+// written, read for sums and read again where it is applied. AdaMuon reads and
+// writes its moments and writes the result anew; NAMO writes and reads the
+// gradient and does not blend while loading; the hyperball reads the weights
+// for two norms.
+int64_t MuonLinks::bytes_per_element() const {
+  int64_t passes = equilibrate ? 1 : 0;
+  if (any_after()) passes += 3;
+  if (moment == Moment::kAdaMuon || moment == Moment::kNamo) passes += 3;
+  if (hyperball) passes += 2;
+  return passes * kBytesPerFp32;
+}
+
 void require_muon_links(const RuleOptions& options) {
   const MuonLinks links(options);
   const std::string& decay = options.at("decay_form");

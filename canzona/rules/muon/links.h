@@ -40,6 +40,8 @@ struct MuonLinks {
   std::vector<StateFact> states(MatrixShape shape) const;
   // Flops beyond those of the products and of plain Muon.
   Flops flops(MatrixShape shape) const;
+  // Bytes that they read and write beyond plain Muon.
+  int64_t bytes_per_element() const;
 
   bool equilibrate = false;
   double equilibrate_eps = 0;
