@@ -159,9 +159,13 @@ Outcome run(const PlanArguments& arguments, const Output& out) {
         known_strategy(strategy, "--strategy", kAnyStrategy);
   read_judgement(arguments, input);
   choose_zero(arguments, input, out);
+  // Many matrices on many ranks take seconds.
+  if (out.shows_progress())
+    out.progress(cat("planning for ", counted(input.mesh.world(), "rank")));
   const ReportPlan shown =
       plan_once(input, input.options.strategy,
                 arguments.html.empty() ? &input.model : nullptr);
+  if (out.shows_progress()) out.progress("");
   note_collectives(input, shown.plan, out);
   note_teams(shown.plan, out);
   note_uneven(shown, out);

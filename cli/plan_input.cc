@@ -387,6 +387,27 @@ Mesh requested_mesh(const PlanArguments& arguments) {
                      [&] { return parse_mesh(arguments.mesh); });
 }
 
+namespace {
+
+// The search for owners may look at every pair of a matrix and a rank. This
+// many take about half a minute of one core.
+constexpr int64_t kMostPairs = int64_t{1} << 32;
+
+void check_size(const Model& model, int64_t ranks, const std::string& where) {
+  const int64_t matrices = std::ranges::count_if(
+      model.tensors, [](const Tensor& tensor) { return tensor.matrix_rule; });
+  if (matrices <= kMostPairs / ranks) return;
+  throw UsageError(cat(
+      where, ": model ", quoted(model.name), " has ", matrices,
+      " matrices, and planning looks at every matrix and "
+      "rank: of so many, expected at most ",
+      kMostPairs / matrices, " ranks, got ", ranks,
+      "; try a part of the model, such as --layers ",
+      std::max<int64_t>(1, kMostPairs / ranks * model.num_layers / matrices)));
+}
+
+}  // namespace
+
 PlanInput read_input_of_any_mesh(const PlanArguments& arguments, int64_t ranks,
                                  const std::string& where) {
   PlanInput input;
@@ -399,6 +420,7 @@ PlanInput read_input_of_any_mesh(const PlanArguments& arguments, int64_t ranks,
   if (!arguments.cost.empty())
     input.cost_table = read_cost_table(arguments.cost);
   input.model = read_routed_model(arguments);
+  check_size(input.model, ranks, where);
   return input;
 }
 

@@ -314,4 +314,15 @@ canzona explain one.json --matrix model.layers.0.mlp.up_proj.weight
 exits 0
 prints 'every step, phase 0'
 
+# A million ranks are planned, a million matrices on as many are refused at once.
+cat >huge.json <<'END'
+{"model_type": "qwen3_moe", "hidden_size": 64, "intermediate_size": 64,
+ "num_hidden_layers": 1300, "vocab_size": 100, "num_attention_heads": 4,
+ "num_key_value_heads": 2, "head_dim": 16, "num_experts": 256,
+ "moe_intermediate_size": 32, "num_experts_per_tok": 2}
+END
+for verb in plan compare; do
+  refuses '--mesh dp=1048576' '1003600 matrices' 'at most 4279 ranks' \
+    '--layers 5' -- $verb --model huge.json --mesh dp=1048576
+done
 finish
