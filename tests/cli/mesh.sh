@@ -117,7 +117,7 @@ refuses '--fix' -- plan $small --mesh auto --fix size=3
 refuses '--forbid' -- plan $small --mesh auto --forbid gpus
 refuses '--ranks' '1 to 16384' -- plan --model qwen3-0.6b --ranks 1000000 \
   --mesh auto
-refuses '--memory-cap' -- plan --model qwen3-0.6b \
+refuses '--memory-cap' 'the nearest is' 'lacks' -- plan --model qwen3-0.6b \
   --layers 4 --ranks 8 --global-batch 64K --mesh auto --memory-cap 100MB
 refuses '--global-batch' 'integer' -- plan --model qwen3-0.6b --ranks 8 \
   --mesh auto --global-batch 4m
