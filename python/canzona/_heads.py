@@ -110,6 +110,11 @@ def find_heads(model: nn.Module) -> dict[str, HeadRows]:
         ):
             continue
         numbers, source = _geometry(module, config)
+        if "groups" not in numbers and "k" in projections and "dim" in numbers:
+            # Indexers have one key for all heads and do not say so.
+            groups, rest = divmod(len(projections["k"][1]), numbers["dim"])
+            if rest == 0 and 0 < groups < numbers.get("heads", 0):
+                numbers["groups"] = groups
         for role, (child, weight) in projections.items():
             key = ".".join(filter(None, (name, child, "weight")))
             if len(weight.shape) != 2:
@@ -121,7 +126,8 @@ def find_heads(model: nn.Module) -> dict[str, HeadRows]:
 
 
 def _geometry(module: nn.Module, config: Any) -> tuple[dict[str, int], str]:
-    """What the module itself says comes first."""
+    """What the module itself says comes first. A config that has another number
+    of heads speaks of another attention."""
     numbers: dict[str, int] = {}
     sources = []
     for of, source in (
@@ -129,14 +135,25 @@ def _geometry(module: nn.Module, config: Any) -> tuple[dict[str, int], str]:
         (getattr(module, "config", None), "its config"),
         (config, "the model's config"),
     ):
-        for number, names in _NUMBERS.items():
-            for name in names:
-                value = getattr(of, name, None)
-                if number not in numbers and type(value) is int and value > 0:
-                    numbers[number] = value
-                    sources.append(source)
-                    break
-    return numbers, ", ".join(dict.fromkeys(sources))
+        said = _said_by(of)
+        heads = numbers.get("heads")
+        if heads and said.get("heads", heads) != heads:
+            continue
+        if said.keys() - numbers.keys():
+            sources.append(source)
+        numbers = {**said, **numbers}
+    return numbers, ", ".join(sources)
+
+
+def _said_by(of: Any) -> dict[str, int]:
+    said: dict[str, int] = {}
+    for number, names in _NUMBERS.items():
+        for name in names:
+            value = getattr(of, name, None)
+            if type(value) is int and value > 0:
+                said[number] = value
+                break
+    return said
 
 
 def _weight(
@@ -156,7 +173,8 @@ def _weight(
             f"looked for {', '.join(_NUMBERS['heads'])}); name them: "
             f'heads={{"{key}": 32}}'
         )
-    groups = numbers.get("groups", heads)
+    # Every head of latent attention has a key of its own.
+    groups = heads if "nope" in numbers else numbers.get("groups", heads)
     if heads % groups:
         raise UsageError(
             f"heads: parameter {key}: {groups} groups of keys do not divide "
