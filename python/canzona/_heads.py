@@ -27,6 +27,8 @@ _ROLES = {
     "kv": ("kv_b_proj", "wkv_b"),
     "qkv": ("qkv_proj", "qkv", "Wqkv", "query_key_value", "linear_qkv"),
 }
+# Projections whose heads are columns.
+_OUT = ("o_proj", "out_proj", "wo", "to_out", "linear_proj")
 _ROLE_OF = {name: role for role, names in _ROLES.items() for name in names}
 
 # What configs and modules call the numbers.
@@ -259,6 +261,12 @@ def put_given(routes: Sequence[Route], heads: Mapping[str, int]) -> None:
                     f"{what}: parameter {name} goes to {of.rule} "
                     f"({of.reason}), which has no heads"
                 )
+            if {*name.split(".")} & {*_OUT}:
+                raise UsageError(
+                    f"{what}: the heads of parameter {name} {list(of.shape)} "
+                    "are columns, but only rows are cut; leave it whole, or "
+                    "name blocks of rows by splits="
+                )
             rows = of.shape[-2]
             if rows % count:
                 raise UsageError(
@@ -267,6 +275,7 @@ def put_given(routes: Sequence[Route], heads: Mapping[str, int]) -> None:
                 )
             _refuse_splits(what, name, of)
             of.splits = [rows // count] * count
+            of.reason += f"; heads: {count} of {rows // count} rows ({what})"
 
 
 def _refuse_splits(what: str, name: str, of: Route) -> None:

@@ -108,6 +108,7 @@ def test_heads_are_matrices_of_their_own():
     apart.heads = nn.ModuleList(linear(4) for _ in range(3))
     options = dict(lr=0.02, preset="normuon", precision="fp32")
     cut = canzona.Muon(whole, heads={"q_proj.weight": 3}, **options)
+    assert "heads: 3 of 4 rows (heads['q_proj.weight'])" in cut.routing
     each = canzona.Muon(apart, **options)
     with torch.no_grad():
         start = layouts.numbers("q", 0, (12, 8))
@@ -132,6 +133,7 @@ def test_heads_are_matrices_of_their_own():
         (Net(), {"*.q_proj.weight": "4"}, "expected a number of heads"),
         (Net(), {"*.p_proj.weight": 4}, "fits no parameter"),
         (Net(), {"*.q_proj.bias": 4}, "which has no heads"),
+        (Net(), {"*.o_proj.weight": 4}, "o_proj.weight.*are columns"),
         (Net(), "four", "heads='four': expected a dict"),
         (Net(Attention(width=3)), "auto", "neither its module nor a config"),
         (Net(Attention(num_heads=5)), "auto", "5 heads in 5 groups have 10"),
