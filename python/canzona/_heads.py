@@ -27,6 +27,8 @@ _ROLES = {
     "kv": ("kv_b_proj", "wkv_b"),
     "qkv": ("qkv_proj", "qkv", "Wqkv", "query_key_value", "linear_qkv"),
 }
+# Projections whose heads are columns.
+_OUT = ("o_proj", "out_proj", "wo", "to_out", "linear_proj")
 _ROLE_OF = {name: role for role, names in _ROLES.items() for name in names}
 
 # What configs and modules call the numbers.
@@ -110,6 +112,11 @@ def find_heads(model: nn.Module) -> dict[str, HeadRows]:
         ):
             continue
         numbers, source = _geometry(module, config)
+        if "groups" not in numbers and "k" in projections and "dim" in numbers:
+            # Indexers have one key for all heads and do not say so.
+            groups, rest = divmod(len(projections["k"][1]), numbers["dim"])
+            if rest == 0 and 0 < groups < numbers.get("heads", 0):
+                numbers["groups"] = groups
         for role, (child, weight) in projections.items():
             key = ".".join(filter(None, (name, child, "weight")))
             if len(weight.shape) != 2:
@@ -121,7 +128,8 @@ def find_heads(model: nn.Module) -> dict[str, HeadRows]:
 
 
 def _geometry(module: nn.Module, config: Any) -> tuple[dict[str, int], str]:
-    """What the module itself says comes first."""
+    """What the module itself says comes first. A config that has another number
+    of heads speaks of another attention."""
     numbers: dict[str, int] = {}
     sources = []
     for of, source in (
@@ -129,14 +137,25 @@ def _geometry(module: nn.Module, config: Any) -> tuple[dict[str, int], str]:
         (getattr(module, "config", None), "its config"),
         (config, "the model's config"),
     ):
-        for number, names in _NUMBERS.items():
-            for name in names:
-                value = getattr(of, name, None)
-                if number not in numbers and type(value) is int and value > 0:
-                    numbers[number] = value
-                    sources.append(source)
-                    break
-    return numbers, ", ".join(dict.fromkeys(sources))
+        said = _said_by(of)
+        heads = numbers.get("heads")
+        if heads and said.get("heads", heads) != heads:
+            continue
+        if said.keys() - numbers.keys():
+            sources.append(source)
+        numbers = {**said, **numbers}
+    return numbers, ", ".join(sources)
+
+
+def _said_by(of: Any) -> dict[str, int]:
+    said: dict[str, int] = {}
+    for number, names in _NUMBERS.items():
+        for name in names:
+            value = getattr(of, name, None)
+            if type(value) is int and value > 0:
+                said[number] = value
+                break
+    return said
 
 
 def _weight(
@@ -156,7 +175,8 @@ def _weight(
             f"looked for {', '.join(_NUMBERS['heads'])}); name them: "
             f'heads={{"{key}": 32}}'
         )
-    groups = numbers.get("groups", heads)
+    # Every head of latent attention has a key of its own.
+    groups = heads if "nope" in numbers else numbers.get("groups", heads)
     if heads % groups:
         raise UsageError(
             f"heads: parameter {key}: {groups} groups of keys do not divide "
@@ -241,6 +261,12 @@ def put_given(routes: Sequence[Route], heads: Mapping[str, int]) -> None:
                     f"{what}: parameter {name} goes to {of.rule} "
                     f"({of.reason}), which has no heads"
                 )
+            if {*name.split(".")} & {*_OUT}:
+                raise UsageError(
+                    f"{what}: the heads of parameter {name} {list(of.shape)} "
+                    "are columns, but only rows are cut; leave it whole, or "
+                    "name blocks of rows by splits="
+                )
             rows = of.shape[-2]
             if rows % count:
                 raise UsageError(
@@ -249,6 +275,7 @@ def put_given(routes: Sequence[Route], heads: Mapping[str, int]) -> None:
                 )
             _refuse_splits(what, name, of)
             of.splits = [rows // count] * count
+            of.reason += f"; heads: {count} of {rows // count} rows ({what})"
 
 
 def _refuse_splits(what: str, name: str, of: Route) -> None:

@@ -205,6 +205,7 @@ def _load_saved(optimizer: MatrixOptimizer, saved: _Saved) -> None:
     run.set_counts(counts)
     run.forget_versions()
     run.loaded = True
+    run.has_moved = False
     if saved.begun:
         _log.info(
             "%s: states that were not saved begin anew: %s of %d parameters",
@@ -385,8 +386,10 @@ def _load_groups(optimizer: MatrixOptimizer, saved: _Saved) -> None:
         if given is None:
             continue
         values = _loadable(given)
-        if saved.begun.keys() & {*group["param_names"]}:
-            # The options that were saved are those of other states.
+        if saved.begun.keys() & {*group["param_names"]} or (
+            saved.begins and values.get("preset") != group.get("preset")
+        ):
+            # The options that were saved are those of another form.
             group.update({k: values[k] for k in _RATES if k in values})
             continue
         options = _options.known(group["rule"]) | {"lr", "preset", *_NOT_LOADED}

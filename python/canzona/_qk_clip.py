@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -29,10 +30,22 @@ from ._routing import nearest
 _GROUPS = ("group_max", "q_only")
 
 
+@dataclass
+class _Asked:
+    """What one rank wants; all ranks compare it."""
+
+    tau: float
+    alpha: float
+    group: str
+    largest: dict[str, list[float]]
+
+    @property
+    def how(self) -> str:
+        return f"tau={self.tau}, alpha={self.alpha}, group={self.group!r}"
+
+
 class QkClip(GroupedOptimizer):
     """The part of an optimizer that clips logits."""
-
-    _clipped_after = 0  # steps that were applied before the last call
 
     @torch.no_grad()
     def clip_qk(
@@ -43,19 +56,21 @@ class QkClip(GroupedOptimizer):
         group: str = "group_max",
     ) -> dict[str, list[int]]:
         """Scales rows of queries and keys, so that the logits of the last
-        batch would be at most `tau`. A collective of all ranks, after a step.
+        batch would be at most `tau`. A collective of all ranks, after a step;
+        a layer is clipped once after each.
 
         `max_logits`: by name of the attention layer, the largest logit of each
         of its query heads on this rank, as it enters the softmax; ranks whose
         heads are others leave layers out, or have -inf there. `alpha`: the
         query's share. `group`: "group_max" clips the queries of a key together,
         with the key; "q_only" clips each query head and no key. Returns the
-        heads that were clipped. Does nothing after a step that was skipped."""
+        heads that were clipped. Does nothing after a step that was skipped, or
+        before one."""
         run = self._built()
         own: Any
         try:
             found = self._found_heads()
-            own = _listed(max_logits, tau, alpha, group)
+            own = _asked(max_logits, tau, alpha, group, found)
         except UsageError as error:
             own = error
         everywhere = [own]
@@ -67,49 +82,90 @@ class QkClip(GroupedOptimizer):
                 if isinstance(own, UsageError):
                     raise own
                 raise UsageError(f"rank {run.layout.ranks[rank]}: {theirs}")
+            if theirs.how != everywhere[0].how:
+                raise UsageError(
+                    f"clip_qk: rank {run.layout.ranks[rank]} has {theirs.how}, "
+                    f"rank {run.layout.ranks[0]} {everywhere[0].how}; expected "
+                    "the same on all ranks"
+                )
         run.synchronize()
-        applied = max(run.counts, default=0)
         largest = _largest(everywhere)  # and errors, alike on all ranks
         for layer, logits in largest.items():
-            _check(layer, logits, found)
-        if applied == self._clipped_after:
-            return {}
-        self._clipped_after = applied
+            _check_finite(layer, logits)
         clipped = {
             layer: [h for h, s in enumerate(logits) if s > tau]
             for layer, logits in largest.items()
-            if max(logits) > tau
+            if max(logits) > tau and layer not in run.clipped
         }
+        if not run.has_moved or not clipped:
+            return {}
+        factors = {
+            name: row_factors(of, largest[of.layer], tau, alpha, group)
+            for name, of in found.items()
+            if of.layer in clipped
+        }
+        _check_there(run, factors)
+        run.refresh_masters(self._parameters())
+        run.clipped.update(clipped)
         for i, name in enumerate(run.names):
             weight = name.removesuffix(".bias") + ".weight"
-            of = found.get(name) or found.get(weight)
-            if of is not None and of.layer in clipped:
-                factors = row_factors(
-                    of, largest[of.layer], tau, alpha, group
-                )
-                _scale(run, i, self._parameters()[i], factors)
+            by_row = factors.get(name) or factors.get(weight)
+            if by_row is not None:
+                _scale(run, i, self._parameters()[i], by_row)
+        run.remember_versions()
         return clipped
 
 
-def _listed(
-    max_logits: Mapping[str, Any], tau: float, alpha: float, group: str
-) -> dict[str, list[float]]:
-    if not tau > 0:
-        raise UsageError(f"clip_qk: tau={tau}; expected a number above 0")
-    if not 0 <= alpha <= 1:
-        raise UsageError(f"clip_qk: alpha={alpha}; expected 0 to 1")
+def _asked(
+    max_logits: Mapping[str, Any],
+    tau: float,
+    alpha: float,
+    group: str,
+    found: Mapping[str, HeadRows],
+) -> _Asked:
+    if not isinstance(tau, (int, float)) or not tau > 0:
+        raise UsageError(f"clip_qk: tau={tau!r}; expected a number above 0")
+    if not isinstance(alpha, (int, float)) or not 0 <= alpha <= 1:
+        raise UsageError(f"clip_qk: alpha={alpha!r}; expected 0 to 1")
     if group not in _GROUPS:
         raise UsageError(
             f"clip_qk: group={group!r}; expected {' or '.join(_GROUPS)}"
         )
+    if not isinstance(max_logits, Mapping):
+        raise UsageError(
+            f"clip_qk: max_logits is a {type(max_logits).__name__}; expected a "
+            "dict of largest logits by name of the layer"
+        )
+    heads = {of.layer: of.heads for of in found.values()}
     listed = {
-        layer: torch.as_tensor(logits).double().flatten().tolist()
+        layer: _numbers(layer, logits, heads)
         for layer, logits in max_logits.items()
     }
-    for layer, logits in listed.items():
-        for head, largest in enumerate(logits):
-            if largest != largest:
-                raise _not_finite(layer, head, largest)
+    return _Asked(float(tau), float(alpha), group, listed)
+
+
+def _numbers(layer: Any, logits: Any, heads: Mapping[str, int]) -> list[float]:
+    """The largest logits of a layer's heads."""
+    if layer not in heads:
+        raise UsageError(
+            f"clip_qk: {layer!r}: is no attention layer of the model"
+            f"{nearest(str(layer), heads)}"
+        )
+    try:
+        wide = torch.as_tensor(logits, dtype=torch.float64)
+        listed: list[float] = wide.flatten().tolist()
+    except Exception as error:
+        raise UsageError(
+            f"clip_qk: {layer}: the largest logits are {type(logits).__name__}; "
+            f"expected a number for each of {heads[layer]} heads ({error})"
+        ) from error
+    if len(listed) != heads[layer]:
+        raise UsageError(
+            f"clip_qk: {layer}: {len(listed)} maxima for {heads[layer]} heads"
+        )
+    for head, largest in enumerate(listed):
+        if largest != largest:
+            raise _not_finite(layer, head, largest)
     return listed
 
 
@@ -120,39 +176,32 @@ def _not_finite(layer: str, head: int, largest: float) -> UsageError:
     )
 
 
-def _largest(
-    everywhere: Sequence[Mapping[str, Sequence[float]]],
-) -> dict[str, list[float]]:
-    """The largest of all ranks; those with other numbers of heads are refused
-    by the geometry."""
+def _largest(everywhere: Sequence[_Asked]) -> dict[str, list[float]]:
+    """The largest of all ranks."""
     largest: dict[str, list[float]] = {}
     for rank in everywhere:
-        for layer, logits in rank.items():
-            before = largest.get(layer, [])
-            both = max(len(before), len(logits))
-            largest[layer] = [
-                max([*before[h : h + 1], *logits[h : h + 1]])
-                for h in range(both)
-            ]
+        for layer, logits in rank.largest.items():
+            before = largest.get(layer, logits)
+            largest[layer] = [*map(max, before, logits)]
     return largest
 
 
-def _check(
-    layer: str, logits: Sequence[float], found: Mapping[str, HeadRows]
-) -> None:
-    layers = {of.layer: of.heads for of in found.values()}
-    if layer not in layers:
-        raise UsageError(
-            f"clip_qk: {layer}: is no attention layer of the model"
-            f"{nearest(layer, layers)}"
-        )
-    if len(logits) != layers[layer]:
-        raise UsageError(
-            f"clip_qk: {layer}: {len(logits)} maxima for {layers[layer]} heads"
-        )
+def _check_finite(layer: str, logits: Sequence[float]) -> None:
     for head, s in enumerate(logits):
         if not float("-inf") < s < float("inf"):
             raise _not_finite(layer, head, s)
+
+
+def _check_there(run: Any, factors: Mapping[str, Sequence[float]]) -> None:
+    """UsageError, before anything changes, if rows that have to be scaled are
+    not the optimizer's."""
+    for name, by_row in factors.items():
+        if name not in run.names and any(f != 1 for f in by_row):
+            raise UsageError(
+                f"clip_qk: parameter {name}: has rows to be scaled, but is no "
+                "parameter of this optimizer: it is frozen, or one with "
+                "another name; leave its layer out"
+            )
 
 
 def row_factors(

@@ -55,6 +55,10 @@ class Run(RunExchange):
     def __init__(self, setup: Setup, parameters: Sequence[torch.Tensor]):
         super().__init__(setup, parameters)
         self.skipped = 0  # steps that were left out
+        # True if the last step was carried out and nothing was loaded since,
+        # and the layers that were clipped since then (_qk_clip.py).
+        self.has_moved = False
+        self.clipped: set[str] = set()
         self._pid = os.getpid()
         self._failure: tuple[str, Exception] | None = None  # of this step
         self._rates: Sequence[float] = ()  # of this step
@@ -330,6 +334,7 @@ class Run(RunExchange):
         tensor = self._step.outcome().nonfinite_tensor
         self._step.abandon()
         self.skipped += 1
+        self.has_moved = False
         self._tell_nonfinite(tensor)
 
     def _tell_nonfinite(self, tensor: int) -> None:
@@ -459,7 +464,9 @@ class Run(RunExchange):
             self.counts = [n + 1 for n in self.counts]
             self.count_shown()
         torch.autograd.graph.increment_version(parameters)
-        self._remember_versions()
+        self.remember_versions()
+        self.has_moved = True
+        self.clipped.clear()
 
     def _tell_of_last(self) -> None:
         """On a GPU: reports the outcome of the last step.
@@ -476,6 +483,7 @@ class Run(RunExchange):
         outcome = self._step.outcome()
         if outcome.skipped:
             self.skipped += 1
+            self.has_moved = False
             self.counts = [n - had for n, had in zip(self.counts, there)]
             self.put_counts()
         if fault > 0 or outcome.unlike:

@@ -285,9 +285,9 @@ class RunMemory:
             weights = local(p).detach()
             same = master.to(weights.dtype) == weights
             master.copy_(torch.where(same, master, weights.float()))
-        self._remember_versions()
+        self.remember_versions()
 
-    def _remember_versions(self) -> None:
+    def remember_versions(self) -> None:
         self._versions = [_version(p) for p, _ in self._rounded]
 
     def forget_versions(self) -> None:

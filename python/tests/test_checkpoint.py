@@ -350,6 +350,24 @@ def test_states_that_were_not_saved_begin_if_asked(tmp_path):
             assert got == expected, layout
 
 
+@pytest.mark.parametrize("steps", [0, 1])
+def test_a_preset_without_states_stays_if_asked(steps):
+    options = dict(lr=0.01, momentum=0.9)
+    model = torch.nn.Linear(8, 8, bias=False)
+    plain = canzona.Muon(model, **options)
+    if steps:
+        model.weight.grad = torch.ones_like(model.weight)
+        plain.step()
+    other = canzona.Muon(model, preset="muonh", lr=0.02)
+    before = dict(other.param_groups[0])
+    other.load_state_dict(plain.state_dict(), missing="init")
+    group = other.param_groups[0]
+    assert group["lr"] == 0.01
+    changed = {k for k in before if group[k] is not before[k]}
+    assert changed <= {"lr", "initial_lr", "params", "param_names"}
+    assert group["preset"] == "muonh"
+
+
 def ranks_that_disagree(path):
     rank = dist.get_rank()
     return begin_second_moments("fsdp2", path, "init" if rank else "error")

@@ -1,5 +1,6 @@
 """Heads of attention as matrices of their own, and QK-clip."""
 
+import copy
 import functools
 import json
 import math
@@ -107,6 +108,7 @@ def test_heads_are_matrices_of_their_own():
     apart.heads = nn.ModuleList(linear(4) for _ in range(3))
     options = dict(lr=0.02, preset="normuon", precision="fp32")
     cut = canzona.Muon(whole, heads={"q_proj.weight": 3}, **options)
+    assert "heads: 3 of 4 rows (heads['q_proj.weight'])" in cut.routing
     each = canzona.Muon(apart, **options)
     with torch.no_grad():
         start = layouts.numbers("q", 0, (12, 8))
@@ -131,6 +133,7 @@ def test_heads_are_matrices_of_their_own():
         (Net(), {"*.q_proj.weight": "4"}, "expected a number of heads"),
         (Net(), {"*.p_proj.weight": 4}, "fits no parameter"),
         (Net(), {"*.q_proj.bias": 4}, "which has no heads"),
+        (Net(), {"*.o_proj.weight": 4}, "o_proj.weight.*are columns"),
         (Net(), "four", "heads='four': expected a dict"),
         (Net(Attention(width=3)), "auto", "neither its module nor a config"),
         (Net(Attention(num_heads=5)), "auto", "5 heads in 5 groups have 10"),
@@ -240,7 +243,7 @@ def test_query_heads_alone_take_all_of_their_own():
 def one_step(model, **options):
     optimizer = canzona.Muon(model, lr=0.0, weight_decay=0.0, **options)
     for p in model.parameters():
-        p.grad = torch.ones_like(p)
+        p.grad = torch.ones_like(p) if p.requires_grad else None
     optimizer.step()
     return optimizer
 
@@ -293,6 +296,100 @@ def test_a_step_is_clipped_once():
     assert optimizer.clip_qk({"attn": [200.0, 1, 1, 1]}) == {}
 
 
+class Two(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = Attention(), Attention()
+
+
+LARGE = [200.0, 1, 1, 1]
+
+
+def test_layers_may_be_clipped_one_by_one():
+    model = Two()
+    optimizer = one_step(model)
+    assert optimizer.clip_qk({}) == {}
+    assert optimizer.clip_qk({"a": LARGE}) == {"a": [0]}
+    assert optimizer.clip_qk({"a": LARGE, "b": LARGE}) == {"b": [0]}
+    assert optimizer.clip_qk({"b": LARGE}) == {}
+
+
+def step_again(model, optimizer, value=1.0):
+    for p in model.parameters():
+        p.grad = torch.full_like(p, value)
+    optimizer.step()
+
+
+def test_a_step_after_going_back_is_clipped():
+    model = Net()
+    optimizer = one_step(model)
+    saved = copy.deepcopy(optimizer.state_dict())
+    step_again(model, optimizer)
+    assert optimizer.clip_qk({"attn": LARGE})
+    optimizer.load_state_dict(saved)
+    assert optimizer.clip_qk({"attn": LARGE}) == {}
+    step_again(model, optimizer)
+    assert optimizer.clip_qk({"attn": LARGE}) == {"attn": [0]}
+
+
+@pytest.mark.filterwarnings("ignore:.*not finite")
+def test_a_skipped_step_is_not_clipped():
+    model = Net()
+    optimizer = one_step(model)
+    before = [p.clone() for p in model.parameters()]
+    step_again(model, optimizer, math.nan)
+    assert optimizer.clip_qk({"attn": LARGE}) == {}
+    assert all(map(torch.equal, model.parameters(), before))
+
+
+def test_rows_that_others_wrote_are_clipped_as_they_are():
+    model = Net().to(torch.bfloat16)
+    optimizer = one_step(model)
+    with torch.no_grad():
+        model.attn.q_proj.weight.mul_(4)
+    before = model.attn.q_proj.weight.clone()
+    optimizer.clip_qk({"attn": [400.0, 1, 1, 1]}, alpha=1.0)
+    after = model.attn.q_proj.weight
+    assert torch.equal(after[:3], before[:3] / 4)
+    assert torch.equal(after[6:], before[6:])
+
+
+def test_rows_that_cannot_be_scaled_are_an_error():
+    model = Net()
+    model.attn.q_proj.requires_grad_(False)
+    optimizer = one_step(model)
+    before = [p.clone() for p in model.parameters()]
+    with pytest.raises(UsageError, match="q_proj.weight: has rows"):
+        optimizer.clip_qk({"attn": LARGE})
+    assert all(map(torch.equal, model.parameters(), before))
+
+
+def test_numbers_of_another_attention_do_not_count():
+    config = dict(num_attention_heads=8, num_key_value_heads=2, head_dim=9)
+    found = blocks(Net(Attention(num_heads=2), config))
+    assert found["attn.k_proj.weight"] == [3, 3]
+    assert found["attn.q_proj.weight"] == [6, 6]
+
+
+def test_an_indexer_has_one_key_for_all_heads():
+    found = find_heads(Net(Attention(n_heads=2, head_dim=6)))
+    assert found["attn.q_proj.weight"].blocks == [6, 6]
+    assert found["attn.k_proj.weight"].blocks == [6]
+    assert found["attn.k_proj.weight"].groups == 1
+
+
+def test_every_head_of_latent_attention_has_its_key():
+    config = dict(
+        num_attention_heads=3,
+        num_key_value_heads=1,
+        qk_nope_head_dim=4,
+        qk_rope_head_dim=2,
+        v_head_dim=5,
+    )
+    found = find_heads(Net(Latent(), config))
+    assert {of.groups for of in found.values()} == {3}
+
+
 @pytest.mark.parametrize(
     "logits, options, message",
     [
@@ -300,7 +397,11 @@ def test_a_step_is_clipped_once():
         ({"attn": [1, 1, -math.inf, 1]}, {}, "logit of head 2 is -inf"),
         ({"attn": [1, 1, 1]}, {}, "3 maxima for 4 heads"),
         ({"atn": [1] * 4}, {}, "no attention layer.*did you mean attn"),
+        ({"attn": None}, {}, "the largest logits are NoneType"),
+        ([1.0], {}, "max_logits is a list"),
+        ({3: [1] * 4}, {}, "3: is no attention layer"),
         ({"attn": [1] * 4}, {"tau": 0.0}, "tau=0.0"),
+        ({"attn": [1] * 4}, {"tau": "100"}, "tau='100'"),
         ({"attn": [1] * 4}, {"alpha": 2.0}, "alpha=2.0"),
         ({"attn": [1] * 4}, {"group": "all"}, "group='all'"),
     ],
@@ -323,7 +424,7 @@ class LaidOut(layouts.Model):
         self.attn = Attention()
 
 
-def clipped(layout, dtype=torch.float32, wrong=False):
+def clipped(layout, dtype=torch.float32, wrong=None):
     kept, layouts.Model = layouts.Model, LaidOut
     try:
         model, told = layouts.build(layout, dtype)
@@ -341,11 +442,19 @@ def clipped(layout, dtype=torch.float32, wrong=False):
         largest[0] = 5
         if rank != step % 2 and layout != "one":  # another rank has them
             largest = largest - 1
-        if wrong and rank == 1:
-            largest[3] = math.nan
+        tau = 0.5
+        if rank == 1:
+            if wrong == "nan":
+                largest[3] = math.nan
+            elif wrong == "length":
+                largest = largest[:2]
+            elif wrong == "type":
+                largest = None
+            elif wrong == "tau":
+                tau = 0.25
         names = optimizer._found_heads()
         assert names["attn.q_proj.weight"].heads == 4
-        assert optimizer.clip_qk({"attn": largest}, tau=0.5)
+        assert optimizer.clip_qk({"attn": largest}, tau=tau)
     return layouts.digest(model, optimizer)
 
 
@@ -366,6 +475,15 @@ def test_clipping_has_the_same_bits_on_every_layout(layout, dtype):
         assert not unlike, (rank, unlike)
 
 
-def test_an_error_of_one_rank_is_everybodys():
-    with pytest.raises(RankError, match="logit of head 3 is nan"):
-        spawn(2, clipped, "fsdp2", torch.float32, True)
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
+        ("nan", "logit of head 3 is nan"),
+        ("length", "2 maxima for 4 heads"),
+        ("type", "largest logits are NoneType"),
+        ("tau", "rank 1 has tau=0.25"),
+    ],
+)
+def test_an_error_of_one_rank_is_everybodys(wrong, message):
+    with pytest.raises(RankError, match=message):
+        spawn(2, clipped, "fsdp2", torch.float32, wrong)

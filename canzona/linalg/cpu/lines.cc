@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "canzona/linalg/cpu/cpu_engine.h"
 #include "canzona/linalg/cpu/products.h"
@@ -24,10 +25,13 @@ double root_of(double moment, const LineFactors& how) {
 // Returns 0 for a line without length, which stays as it is.
 double quotient(double a, double b) { return b == 0 ? 0 : a / b; }
 
+// Squares of finite numbers may leave the range; a moment never does, because
+// an infinite one would stay so for ever.
 template <class Real>
 Real moved(Real moment, double value, const LineFactors& how) {
-  return static_cast<Real>(how.keep * static_cast<double>(moment) +
-                           how.add * value);
+  const double sum = how.keep * static_cast<double>(moment) + how.add * value;
+  return static_cast<Real>(
+      std::min(sum, static_cast<double>(std::numeric_limits<Real>::max())));
 }
 
 // The views of one matrix; `moments` and `other` may be null.

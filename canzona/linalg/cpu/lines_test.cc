@@ -122,6 +122,19 @@ TYPED_TEST(LinesOf, AreDividedByOneMoment) {
   this->expect(f, {2 * each, 3 * each});
 }
 
+TYPED_TEST(LinesOf, HaveAMomentThatStaysFinite) {
+  const double most =
+      static_cast<double>(std::numeric_limits<TypeParam>::max());
+  auto f = this->row({0, 0});
+  auto v = this->row({0});
+  const LineFactors how{.kind = Kind::kMoment, .keep = 0.5, .add = 1};
+  for (const double size : {most / 4, 0.0})
+    this->engine_->line_factors(f, this->row({3, 4}), how, v,
+                                this->row({size, 0}));
+  this->expect(v, {most / 2});
+  this->expect(f, {5 / std::sqrt(most / 2), 5 / std::sqrt(most / 2)});
+}
+
 // Rows {3, 0, -4} and {0, 0, 0} beside {1, 2, 2} and {0, 5, 0}.
 TYPED_TEST(LinesOf, HaveNormsAndProductsTogether) {
   typename TestFixture::Numbers p(2, 3, 1, 1);

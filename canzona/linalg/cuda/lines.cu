@@ -2,6 +2,8 @@
 // added in an order that depends on the number of lines alone.
 #include "canzona/linalg/lines.h"
 
+#include <cfloat>
+
 #include "canzona/base/check.h"
 #include "canzona/linalg/cuda/elements.cuh"
 #include "canzona/linalg/cuda/kernels.h"
@@ -127,9 +129,12 @@ struct FactorsOfLines {
                        : add(root(moment), epsilon);
     }
     __device__ double move(Real& moment, double value) const {
-      moment =
-          static_cast<Real>(add(mul(scalar(kKeep), static_cast<double>(moment)),
-                                mul(scalar(kAdd), value)));
+      // Squares of finite numbers may leave the range; a moment never does.
+      constexpr double kMost = sizeof(Real) == 4 ? 0x1.fffffep127 : DBL_MAX;
+      moment = static_cast<Real>(
+          fmin(add(mul(scalar(kKeep), static_cast<double>(moment)),
+                   mul(scalar(kAdd), value)),
+               kMost));
       return divisor(static_cast<double>(moment));
     }
     __device__ void multiply(int64_t i, double f) const {

@@ -115,6 +115,10 @@ void require_muon_links(const RuleOptions& options) {
     throw UsageError(
         "rule muon: constraint_radius=0 leaves no weights; expected current or "
         "a number above 0");
+  if (links.moment == MuonLinks::Moment::kAdaMuon && links.moment_eps == 0)
+    throw UsageError(
+        "rule muon: second_moment_eps=0 with second_moment=adamuon divides "
+        "zeros by zeros; expected a number above 0");
   if (links.any() && options.at("strips") != "auto" &&
       options.at("strips") != "1")
     exclude(cat("strips=", options.at("strips")),
