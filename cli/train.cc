@@ -396,16 +396,6 @@ RankCounts rank_counts(const TrainConfig& config,
                    : usable_cpus()};
 }
 
-// Decisions by measurement become part of the configuration, so that the run
-// can be repeated.
-void settle_zero(const TrainJob& job, TrainConfig& config) {
-  const ZeroOptions& zero = job.plan.options.zero;
-  if (chooses_zero(config)) config.planner["zero"] = to_string(zero.sizes);
-  if (chooses_experts(config))
-    config.planner["zero-experts"] =
-        zero.experts.z1 > 0 ? to_string(zero.experts) : "";
-}
-
 Outcome dry_run(const TrainFlags& a, const TrainConfig& config, TrainJob& job,
                 const Output& out) {
   const Data data(config);

@@ -445,4 +445,12 @@ void require_memory(const TrainJob& job, int64_t ranks_here) {
           "machines"));
 }
 
+void settle_zero(const TrainJob& job, TrainConfig& config) {
+  const ZeroOptions& zero = job.plan.options.zero;
+  if (chooses_zero(config)) config.planner["zero"] = to_string(zero.sizes);
+  if (chooses_experts(config))
+    config.planner["zero-experts"] =
+        zero.experts.z1 > 0 ? to_string(zero.experts) : "";
+}
+
 }  // namespace canzona::cli

@@ -123,6 +123,10 @@ void set_product_rate(double flops_per_second_of_a_rank, TrainJob& job);
 // Predicts times of the same plan from this machine's measured speed.
 void predict_at(const MachineSpeed& speed, TrainJob& job);
 
+// Decisions by measurement become part of the configuration, so that the run
+// can be repeated.
+void settle_zero(const TrainJob& job, TrainConfig& config);
+
 // Throws UsageError, before anything is allocated, if the ranks of this machine
 // need more memory than it has free.
 void require_memory(const TrainJob& job, int64_t ranks_here);

@@ -458,8 +458,9 @@ void RankParts::set_row_factors(const StepSettings& settings) const {
                            ", which has ", tensor.rows(), " rows"));
     if (!first().rank.wire_ops().is_host())
       throw UsageError("step: row factors need an engine on the host");
-    const LocalTensor& at = find(rows.tensor);
-    if (at.part != nullptr) at.part->rank.row_factors[at.number] = rows.factors;
+    const LocalTensor& local = find(rows.tensor);
+    if (local.part != nullptr)
+      local.part->rank.row_factors[local.number] = rows.factors;
   }
 }
 

@@ -43,11 +43,21 @@ struct TensorFacts {
 struct PortTime {
   double intra = 0;
   double inter = 0;
+
+  double longest() const { return intra > inter ? intra : inter; }
+  friend PortTime operator+(const PortTime& a, const PortTime& b) {
+    return {a.intra + b.intra, a.inter + b.inter};
+  }
 };
 struct OpTime {
   std::array<PortTime, 2> legs = {};
+
+  PortTime ports() const { return legs[0] + legs[1]; }
+  friend OpTime operator+(const OpTime& a, const OpTime& b) {
+    return {{a.legs[0] + b.legs[0], a.legs[1] + b.legs[1]}};
+  }
 };
-inline constexpr int kNumModuleOps = 4;  // gather, scatter, sum, publish
+inline constexpr int kNumModuleOps = 4;
 using ModuleOps = std::array<OpTime, kNumModuleOps>;
 
 // Of dense tensors or of experts, on a stage.
@@ -108,6 +118,8 @@ class MeshBounds {
                  const PoolSlots* slots = nullptr) const;
 
  private:
+  enum Op { kGather, kScatter, kSum, kPublish };  // of a module
+
   // Tensors of a module that are alike.
   struct Shards {
     int64_t rows = 0, cols = 0;

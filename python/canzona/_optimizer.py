@@ -338,12 +338,10 @@ class MatrixOptimizer(QkClip):
 
     def _tell(self) -> None:
         run = self._run
-        assert run is not None
-        if run.layout.ranks[run.layout.rank] != 0:
+        if run is None or run.layout.ranks[run.layout.rank] != 0:
             return
         rules = [self._routes[n].rule for n in run.names]
         predicted = run.plan.json["predicted"]
-        share = predicted["makespan_ticks"] / max(1, predicted["bound_ticks"])
         _log.info(
             "%s: %d tensors to %s, %d to adamw; %d ranks of %s, wire %s: "
             "%.2f of the least time, %.1f MB sent per rank and step; plan %s",
@@ -354,7 +352,7 @@ class MatrixOptimizer(QkClip):
             run.world,
             run.device,
             self._config["wire"],
-            share,
+            predicted["makespan_ticks"] / max(1, predicted["bound_ticks"]),
             predicted["bytes_per_rank_max"] / 1e6,
             run.plan.digest[:12],
         )
@@ -553,9 +551,8 @@ class MatrixOptimizer(QkClip):
         """Loads a state dict of this class, saved on any layout, or one of
         torch.optim.Muon or AdamW: by the parameters' names if both sides have
         them, otherwise by position. All ranks load the same; UsageError if it
-        does not fit, before anything changes. `missing`: "init" lets states
-        that were not saved begin anew, as a rule with other options needs it;
-        groups of such parameters take over no options but rates."""
+        does not fit, before anything changes. With `missing` "init" states that
+        were not saved begin anew; their groups take over rates alone."""
         with self._restored_on_error():
             _load.load(self, state_dict, missing)
         for after in self._optimizer_load_state_dict_post_hooks.values():
@@ -564,8 +561,7 @@ class MatrixOptimizer(QkClip):
     @torch.no_grad()
     def consolidate(self, to: int | None = 0) -> None:
         """Brings all states to rank `to`; None means every rank. A collective.
-        Until the next step state_dict() has whole tensors there, and
-        communicates with no other rank."""
+        Until the next step state_dict() has whole tensors there."""
         self._built()
         _checkpoint.consolidate(self, to)
 
