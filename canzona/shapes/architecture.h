@@ -74,6 +74,7 @@ struct LinearNumbers {
 struct VisionNumbers {
   int64_t depth = 0;  // 0: none
   int64_t hidden = 0;
+  int64_t heads = 1;
   int64_t ffn = 0;
   int64_t channels = 0;
   int64_t frames = 0;  // of a patch

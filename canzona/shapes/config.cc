@@ -113,11 +113,16 @@ Architecture read_qwen25_vl(const Members& members) {
   }
   a.vision = {.depth = vision->number_or("depth", 32),
               .hidden = vision->number_or("hidden_size", 1280),
+              .heads = vision->number_or("num_heads", 16),
               .ffn = vision->number_or("intermediate_size", 3420),
               .channels = vision->number_or("in_chans", 3),
               .frames = vision->number_or("temporal_patch_size", 2),
               .patch = vision->number_or("patch_size", 14),
               .merge = vision->number_or("spatial_merge_size", 2)};
+  const VisionNumbers& v = a.vision;
+  if (v.heads < 1 || v.hidden % v.heads != 0)
+    throw UsageError(cat(members.file(), ": vision_config.num_heads=", v.heads,
+                         " does not divide hidden_size=", v.hidden));
   return a;
 }
 

@@ -144,9 +144,15 @@ TEST(Families, HaveTheVisionTowerBesideTheTextModel) {
   EXPECT_FALSE(tower.at("visual.patch_embed.proj.weight").matrix_rule);
   EXPECT_EQ(tower.at("visual.patch_embed.proj.weight").cols(), 3 * 2 * 14 * 14);
   EXPECT_EQ(tower.at("visual.blocks.31.attn.qkv.weight").rows(), 3 * 1280);
+  const Tensor& fused = tower.at("visual.blocks.0.attn.qkv.weight");
+  ASSERT_EQ(fused.sections.size(), 3);
+  EXPECT_EQ(fused.sections[2].name, "v");
+  EXPECT_EQ(fused.sections[2].heads, 16);
   EXPECT_TRUE(tower.at("visual.blocks.0.mlp.down_proj.weight").matrix_rule);
   EXPECT_EQ(tower.at("visual.merger.mlp.2.weight").rows(), 3584);
   json without = config_of("qwen2.5-vl-7b");
+  without["vision_config"]["num_heads"] = 7;
+  EXPECT_THAT(message(without), HasSubstr("num_heads=7 does not divide"));
   without.erase("vision_config");
   EXPECT_THAT(message(without), HasSubstr("vision_config"));
 }

@@ -436,10 +436,10 @@ void add_layer(const Architecture& a, int64_t layer, bool fused,
 }
 
 void add_biased(TensorWriter& out, std::string_view name, int64_t rows,
-                int64_t cols) {
+                int64_t cols, const std::vector<Section>& sections = {}) {
   const Folder folder(out, name);
-  out.matrix(".weight", rows, cols, Cut::kNone);
-  out.bias(".bias", rows, Cut::kNone);
+  out.matrix(".weight", rows, cols, Cut::kNone, sections);
+  out.bias(".bias", rows, Cut::kNone, sections);
 }
 
 // The tower is outside the layers, and every tp rank keeps it whole.
@@ -458,7 +458,8 @@ void add_vision(const VisionNumbers& v, int64_t width, TensorWriter& out) {
     const Folder dot(out, ".");
     out.norm("norm1.weight", v.hidden);
     out.norm("norm2.weight", v.hidden);
-    add_biased(out, "attn.qkv", 3 * v.hidden, v.hidden);
+    add_biased(out, "attn.qkv", 3 * v.hidden, v.hidden,
+               qkv_block_sections(v.heads, v.heads, v.hidden / v.heads));
     add_biased(out, "attn.proj", v.hidden, v.hidden);
     add_biased(out, "mlp.gate_proj", v.ffn, v.hidden);
     add_biased(out, "mlp.up_proj", v.ffn, v.hidden);

@@ -233,7 +233,7 @@ std::vector<std::string> rule_names() {
 // The keys of the planner's options, in the table's order.
 std::vector<ConfigKey> planner_keys(TrainConfig& config) {
   std::vector<ConfigKey> keys;
-  int place = 9;  // after the mesh and the number of ranks
+  int place = 10;  // after keys that are no options of the planner
   for (const PlannerOption& option : planner_options()) {
     if (option.key.empty()) continue;
     ConfigKey key{option.key, &config.planner[option.name], option.help};
