@@ -111,7 +111,8 @@ class ManifestReader {
   void add_file(const Json& entry) {
     require_fewer(std::ssize(manifest_.files), kMaxSavedFiles, "files");
     const std::string list = cat(file_, ": files");
-    FileRecord file{.name = get_string(entry, "name", list)};
+    FileRecord file;
+    file.name = get_string(entry, "name", list);
     const std::string where = cat(file_, ": file ", quoted(file.name));
     check_keys(entry, {"name", "bytes", "sha256", "chunks"}, where);
     file.bytes = integer(entry, "bytes", where);
