@@ -23,7 +23,7 @@ struct PlanRequest {
   // If set, points to the same model, which the plan may move from instead of
   // copying.
   Model* may_take = nullptr;
-  // What a rule reaches without a table.
+  // The rate that a rule reaches if it has no table.
   double flops_per_second = kNominalFlopsPerSecond;
 };
 

@@ -148,7 +148,7 @@ std::string found_text(const MeshAnswer& answer) {
                             grouped(n.left), percent(answer.gap));
 }
 
-// Where the numbers come from, and how far the search went.
+// Says where the numbers come from, and how far the search went.
 void add_basis(const ShownMeshes& shown, Document& out) {
   const MeshAnswer& answer = shown.answer;
   const MeshCounts& n = answer.counts;

@@ -22,8 +22,8 @@ namespace canzona {
 struct ShownMeshes {
   const MeshQuestion& question;
   const MeshAnswer& answer;
-  // What the numbers stand on: rates of cards and links with their sources, and
-  // what is known to be off.
+  // The numbers stand on these: rates of cards and links with their sources,
+  // and what is known to be off.
   std::vector<std::string> inputs;
   std::vector<MeshChange> changes = {};
   std::vector<MeshCommand> commands = {};

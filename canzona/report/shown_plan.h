@@ -24,7 +24,8 @@ namespace canzona {
 struct ShownIteration {
   IterationTime time = {};
   double tokens = 0;  // on all ranks; 0: compute is not counted
-  // What it stands on, and what is known to be off (sim/prediction_inputs.h).
+  // It stands on these inputs; some are known to be off
+  // (sim/prediction_inputs.h).
   std::string inputs = {};
   std::vector<std::string> gaps = {};
 

@@ -24,8 +24,8 @@ struct QkClip {
 
 struct QkFactors {
   std::vector<double> query;  // by query head
-  // Of parts of queries that meet a key which all heads share, and which
-  // therefore stays as it is.
+  // Factors of parts of queries that meet a key which all heads share, and
+  // which therefore stays as it is.
   std::vector<double> query_rope;
   std::vector<double> key;  // by group of query heads
 };

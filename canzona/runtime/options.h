@@ -42,7 +42,7 @@ struct RuntimeOptions {
   Trace* trace = nullptr;
 };
 
-// What the rows of a trained tensor are multiplied by, one number for each.
+// The rows of a trained tensor are multiplied by these, one number for each.
 struct RowFactors {
   int32_t tensor = 0;
   std::vector<float> factors;

@@ -15,7 +15,7 @@ constexpr int64_t kMaxKernel = int64_t{1} << 20;
 
 // More than any layer has outside its experts: 10 matrices, 6 norms, 4 biases.
 constexpr int64_t kTensorsOutsideExperts = 20;
-// Of a block of the vision tower: 5 matrices with biases, 2 norms.
+// Counts a block of the vision tower: 5 matrices with biases, 2 norms.
 constexpr int64_t kTensorsOfVisionBlock = 12;
 constexpr int64_t kTensorsOutsideVisionBlocks = 6;
 // Two embeddings, the final norm and its bias, the head.

@@ -17,7 +17,7 @@ namespace {
 
 // Layouts of a kind that are planned at once, whatever the threads.
 constexpr int kAtOnce = 8;
-// Of a kind that cannot be the best any more, so many layouts are planned.
+// A kind that cannot be the best any more has so many layouts planned.
 constexpr int64_t kPlansOfLosingKind = 8;
 
 // One mesh with everything that is searched on it.

@@ -36,7 +36,7 @@
 
 namespace canzona {
 
-// What has been done so far.
+// Says what has been done so far.
 struct MeshProgress {
   int64_t planned = 0;
   double best_seconds = 0;   // 0: none yet
@@ -129,7 +129,7 @@ struct MeshCounts {
   int64_t left = 0;       // undecided when the limit on plans ended the search
 };
 
-// What is nearest if nothing fits.
+// The layout that is nearest if nothing fits.
 struct NearestMesh {
   MeshChoice choice = {};
   int64_t lacks_bytes = 0;  // at least

@@ -11,9 +11,9 @@
 
 namespace canzona {
 
-// What the owner gets: the blend and the gradient where the second moment needs
-// them, and the weights where they are constrained, otherwise no data; the
-// second moments of all matrices.
+// The owner gets these: the blend and the gradient where the second moment
+// needs them, and the weights where they are constrained, otherwise no data;
+// the second moments of all matrices.
 struct LinkedInput {
   ConstMatrices blend{};
   ConstMatrices grad{};
@@ -25,7 +25,7 @@ struct LinkedInput {
 // batch on.
 using Orthogonalize = std::function<void(Matrices o, int64_t begin)>;
 
-// Where an update goes that is not handed back: into weights, by `apply` unless
+// An update that is not handed back goes into weights, by `apply` unless
 // they are constrained. `rounded` is null or has one address per matrix.
 struct LinkedStore {
   Matrices weights{};  // may be scattered
