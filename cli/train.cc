@@ -490,7 +490,7 @@ void require_cpu(const std::string& device) {
   if (!device_kind(device).trains_models)
     throw UsageError(cat("--device ", device,
                          ": training does not support GPUs yet; canzona bench "
-                         "step and bench rule do"));
+                         "step does"));
 }
 
 Outcome run(const TrainFlags& a, const Output& out) {

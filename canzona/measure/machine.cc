@@ -196,12 +196,6 @@ MachineRates measure_gpu_rates() {
           .copy_bytes_per_second = rates.copy_bytes_per_second};
 }
 
-MachineRates best_of(const MachineRates& a, const MachineRates& b) {
-  return {std::max(a.sgemm_gflops, b.sgemm_gflops),
-          std::max(a.packed_gflops, b.packed_gflops),
-          std::max(a.copy_bytes_per_second, b.copy_bytes_per_second)};
-}
-
 namespace {
 
 void put_rates(const MachineSpeed& speed, SettledRequest& plan) {

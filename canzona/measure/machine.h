@@ -43,8 +43,6 @@ MachineRates measure_rates();
 // The GPU's rates in the same form; the packed loop is that of its tensor
 // cores.
 MachineRates measure_gpu_rates();
-// Returns the better of each: a machine has slow phases, but no fast ones.
-MachineRates best_of(const MachineRates& a, const MachineRates& b);
 
 // Estimates how long a plan's steps would take here, for predictions that are
 // printed without a cost table.

@@ -19,10 +19,10 @@
 #include <string>
 #include <vector>
 
+#include "canzona/measure/clock.h"
 #include "canzona/measure/machine.h"
 #include "canzona/measure/planned_bytes.h"
 #include "canzona/measure/rank_runner.h"
-#include "canzona/measure/rule_step.h"
 #include "canzona/measure/step_trial.h"
 #include "canzona/plan/predict/predict.h"
 #include "canzona/plan/zero.h"

@@ -102,9 +102,8 @@ if command -v bash >/dev/null; then
   offers folder plan --model fol
   offers never models --color ''
   offers fish completion ''
-  offers transform bench ''
+  offers collectives bench ''
   offers step bench ''
-  offers check rules ''
   offers soap rules ''
   offers_not 'a file.json' plan --rule ''
   offers_not --rule plan --rule ''

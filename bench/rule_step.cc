@@ -1,4 +1,4 @@
-#include "canzona/measure/rule_step.h"
+#include "bench/rule_step.h"
 
 #include <algorithm>
 #include <cmath>
@@ -20,7 +20,7 @@
 #include "canzona/rules/optimizer.h"
 #include "canzona/rules/runs.h"
 
-namespace canzona {
+namespace canzona::bench {
 namespace {
 
 // Returns Gaussian numbers with one dominant direction, as in gradients.
@@ -415,4 +415,4 @@ RuleStep measure_rule_step(const RuleStepRequest& request,
   return result;
 }
 
-}  // namespace canzona
+}  // namespace canzona::bench

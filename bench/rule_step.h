@@ -7,16 +7,16 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "canzona/measure/clock.h"
 #include "canzona/measure/machine.h"
 #include "canzona/rules/facts.h"
 #include "canzona/rules/rule.h"
 
-namespace canzona {
+namespace canzona::bench {
 
 // Measures how long Newton–Schulz takes in each form and precision, and how
 // accurate it is.
@@ -46,8 +46,6 @@ struct TransformRow {
   double seconds = 0;        // for the whole batch
   double error_vs_fp64 = 0;  // |O - O64|_F / |O64|_F of the first matrix
 };
-
-using Progress = std::function<void(const std::string& what)>;
 
 // Throws UsageError if the shape is empty or does not fit in memory.
 void check_transform(const TransformRequest& request);
@@ -99,4 +97,4 @@ struct RuleStep {
 RuleStep measure_rule_step(const RuleStepRequest& request,
                            const Progress& progress);
 
-}  // namespace canzona
+}  // namespace canzona::bench
