@@ -92,8 +92,7 @@ constexpr const char* kRulesExamples =
   canzona rules
   canzona rules muon
   canzona rules muon --preset nanochat
-  canzona rules soap --json
-  canzona rules check fixtures/)";
+  canzona rules soap --json)";
 
 struct RulesFlags {
   std::string rule;
@@ -114,11 +113,9 @@ Verb add_rules(CLI::App& root) {
   auto arguments = std::make_shared<RulesFlags>();
   return add_verb(
       root, {.name = "rules",
-             .description =
-                 "list the rules and their options, or check their arithmetic",
+             .description = "list the rules and their options",
              .options = options_of(*arguments),
              .footer = kRulesExamples,
-             .below = {add_rules_check},
              .run = [arguments](const Output& out) {
                out.result(rules_view(arguments->rule, arguments->preset),
                           arguments->json);

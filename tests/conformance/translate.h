@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "canzona/base/error.h"
-#include "canzona/conformance/fixture.h"
+#include "tests/conformance/fixture.h"
 #include "canzona/rules/facts.h"
 
 namespace canzona {

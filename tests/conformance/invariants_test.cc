@@ -1,4 +1,4 @@
-#include "canzona/conformance/fixture.h"
+#include "tests/conformance/fixture.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

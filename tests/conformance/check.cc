@@ -1,12 +1,11 @@
-#include "canzona/conformance/check.h"
+#include "tests/conformance/check.h"
 
 #include <algorithm>
 #include <filesystem>
-#include <mutex>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/conformance/translate.h"
+#include "tests/conformance/translate.h"
 #include "canzona/rules/rule.h"
 
 namespace canzona {
@@ -81,23 +80,6 @@ FileResult check_file(Engine& engine, const std::string& file,
     end(Verdict::kFailed, cat("internal: ", error.what()));
   }
   return result;
-}
-
-std::vector<FileResult> check_files(Lanes& lanes,
-                                    const std::vector<std::string>& files,
-                                    const CheckOptions& options,
-                                    const std::function<void(int64_t)>& done) {
-  std::vector<FileResult> results(files.size());
-  std::mutex mutex;
-  int64_t finished = 0;
-  lanes.for_each(std::ssize(files), [&](Engine& lane, int64_t i) {
-    const auto at = static_cast<size_t>(i);
-    results[at] = check_file(lane, files[at], options);
-    const std::lock_guard lock(mutex);
-    ++finished;
-    if (done) done(finished);
-  });
-  return results;
 }
 
 }  // namespace canzona

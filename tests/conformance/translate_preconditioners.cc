@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "canzona/base/text.h"
-#include "canzona/conformance/translate.h"
+#include "tests/conformance/translate.h"
 #include "canzona/rules/shampoo/facts.h"
 
 namespace canzona {

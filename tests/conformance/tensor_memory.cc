@@ -1,4 +1,4 @@
-#include "canzona/conformance/tensor_memory.h"
+#include "tests/conformance/tensor_memory.h"
 
 #include <algorithm>
 

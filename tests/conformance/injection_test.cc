@@ -1,9 +1,9 @@
-#include "canzona/conformance/replay.h"
+#include "tests/conformance/replay.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "canzona/conformance/test_fixture.h"
+#include "tests/conformance/test_fixture.h"
 
 namespace canzona::injection_test {
 namespace {

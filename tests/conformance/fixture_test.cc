@@ -1,9 +1,9 @@
-#include "canzona/conformance/fixture.h"
+#include "tests/conformance/fixture.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "canzona/conformance/test_fixture.h"
+#include "tests/conformance/test_fixture.h"
 
 namespace canzona::fixture_test {
 namespace {

@@ -1,11 +1,11 @@
-#include "canzona/conformance/replay.h"
+#include "tests/conformance/replay.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "canzona/conformance/tensor_memory.h"
-#include "canzona/conformance/test_fixture.h"
-#include "canzona/conformance/translate.h"
+#include "tests/conformance/tensor_memory.h"
+#include "tests/conformance/test_fixture.h"
+#include "tests/conformance/translate.h"
 
 namespace canzona::replay_test {
 namespace {

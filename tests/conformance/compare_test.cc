@@ -1,4 +1,4 @@
-#include "canzona/conformance/fixture.h"
+#include "tests/conformance/fixture.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,8 +6,8 @@
 #include <cmath>
 #include <limits>
 
-#include "canzona/conformance/replay.h"
-#include "canzona/conformance/test_fixture.h"
+#include "tests/conformance/replay.h"
+#include "tests/conformance/test_fixture.h"
 
 namespace canzona::compare_test {
 namespace {

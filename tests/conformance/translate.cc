@@ -1,4 +1,4 @@
-#include "canzona/conformance/translate.h"
+#include "tests/conformance/translate.h"
 
 #include <algorithm>
 #include <charconv>

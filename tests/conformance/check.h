@@ -1,20 +1,17 @@
 // Checks fixtures, file by file.
 //
-//   Lanes lanes(4, [] { return make_cpu_engine(); });
-//   for (const FileResult& result :
-//        check_files(lanes, fixture_files({"golden"}), {}, {})) …
+//   for (const std::string& file : fixture_files({"golden"}))
+//     const FileResult result = check_file(*engine, file, {});
 //
 // A file that is invalid, or asks for something that Canzona does not do, is a
 // result like any other.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
-#include "canzona/conformance/fixture.h"
-#include "canzona/conformance/replay.h"
-#include "canzona/linalg/lanes.h"
+#include "tests/conformance/fixture.h"
+#include "tests/conformance/replay.h"
 
 namespace canzona {
 
@@ -37,11 +34,5 @@ std::vector<std::string> fixture_files(
 
 FileResult check_file(Engine& engine, const std::string& file,
                       const CheckOptions& options);
-
-// Distributes files over the lanes; results are in the order of the files.
-// `done` gets the number finished, from one lane at a time.
-std::vector<FileResult> check_files(
-    Lanes& lanes, const std::vector<std::string>& files,
-    const CheckOptions& options, const std::function<void(int64_t)>& done = {});
 
 }  // namespace canzona

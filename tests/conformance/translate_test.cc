@@ -1,9 +1,9 @@
-#include "canzona/conformance/translate.h"
+#include "tests/conformance/translate.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "canzona/conformance/test_fixture.h"
+#include "tests/conformance/test_fixture.h"
 
 namespace canzona::translate_test {
 namespace {

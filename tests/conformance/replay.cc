@@ -1,4 +1,4 @@
-#include "canzona/conformance/replay.h"
+#include "tests/conformance/replay.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,7 @@
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/conformance/translate.h"
+#include "tests/conformance/translate.h"
 #include "canzona/rules/rule.h"
 #include "canzona/rules/runs.h"
 

@@ -14,7 +14,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
-#include "canzona/conformance/fixture.h"
+#include "tests/conformance/fixture.h"
 
 namespace canzona {
 
