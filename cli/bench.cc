@@ -32,10 +32,9 @@ constexpr const char* kBenchCollectivesExamples =
   canzona bench collectives --ranks 4 --model qwen3-8b
 
 Times every operation with pieces of equal and of unequal sizes: gathers, all-to-all, and
-sums of fp32, both in the fixed order that gives the same bits everywhere (`exact`) and by
-the library behind the transport (`library`: MPI, NCCL) if it has sums of its own. `sent`
-is the largest number of bytes any rank sends, `time` that of the slowest rank, the best
-of all rounds; `of a copy` is the rate relative to a copy in the device's own memory.
+sums of fp32 in the fixed order that gives the same bits everywhere. `sent` is the largest
+number of bytes any rank sends, `time` that of the slowest rank, the best of all rounds;
+`of a copy` is the rate relative to a copy in the device's own memory.
 Results are checked before anything is timed. With --model, pieces are also cut (`planned`) as
 `balanced` cuts the largest bucket of matrices of this model over so many ranks with Muon.
 
@@ -78,15 +77,12 @@ Outcome run(const BenchCollectivesFlags& a, const Output& out) {
   RankOptions options = a.ranks;
   if (!a.deadline.empty())
     options.communicator.deadline = parse_deadline(a.deadline);
-  const bool library = has_own_sums(options);
-  options.communicator.fast_reduce = library;
   const std::unique_ptr<Ranks> ranks = make_ranks(options);
   CollectivesRequest request{.run = ranks->runner(),
                              .num_ranks = options.num_ranks,
                              .device = options.device,
                              .bytes = parse_bytes(a.bytes, "--bytes"),
                              .rounds = a.rounds,
-                             .fast = library,
                              .make_lane = lanes_of(options.device)};
   check_request(request);  // before a plan is made for it
   if (!a.model.empty()) {
@@ -136,8 +132,7 @@ OptionRows options_of(BenchCollectivesFlags& a) {
 Verb add_bench_collectives(CLI::App& bench) {
   return add_verb_of<BenchCollectivesFlags>(
       bench, {.name = "collectives",
-              .description = "time every collective, in exact order and "
-                             "by the transport's library",
+              .description = "time every collective",
               .footer = kBenchCollectivesExamples});
 }
 

@@ -395,11 +395,6 @@ OptionRows meeting_options(RankOptions& a) {
            .by_default("auto")});
 }
 
-bool has_own_sums(const RankOptions& options) {
-  const std::string transport = transport_of(options, find_launch_for(options));
-  return transport == "mpi" || transport == "nccl";
-}
-
 std::function<std::shared_ptr<Lane>()> lanes_of(const std::string& device) {
   if (!device_kind(device).has_own_memory) return {};
   return [device] {

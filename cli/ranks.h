@@ -107,9 +107,6 @@ OptionRows meeting_options(RankOptions& options);
 OptionRow transport_option(std::string& transport, const std::string& what);
 OptionRow deadline_option(std::string& deadline);
 
-// True if the library behind these ranks has its own sums (MPI, NCCL).
-bool has_own_sums(const RankOptions& options);
-
 // Returns a function that makes a lane of a rank's device, for groups whose
 // operations are enqueued; empty if these ranks have none.
 std::function<std::shared_ptr<Lane>()> lanes_of(const std::string& device);

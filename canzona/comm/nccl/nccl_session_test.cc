@@ -121,50 +121,6 @@ TEST(NcclSession, SumsHaveTheBitsOfTheTreeWhateverIsLate) {
     }
 }
 
-TEST(NcclSession, FastSumsAreNcclsAndExactOnIntegers) {
-  StubRecord record(3);
-  NcclTestOptions options;
-  options.communicator.fast_reduce = true;
-  run_nccl_ranks(3, options, [&](NcclTestRank& rank) {
-    const auto dp = everyone(rank, "dp");
-    Communicator& world = *dp;
-    const auto own = static_cast<size_t>(world.rank());
-    for (const std::vector<int64_t>& counts :
-         {std::vector<int64_t>{4, 4, 4}, std::vector<int64_t>{3, 0, 9}}) {
-      std::vector<float> input(12);
-      std::iota(input.begin(), input.end(), static_cast<float>(own));
-      std::vector<float> sum(static_cast<size_t>(counts[own]));
-      world.reduce_scatter_v(Reduction::kFp32Sum, bytes_of(input), counts,
-                             bytes_of(sum));
-      rank.lane->wait();
-      const int64_t first =
-          std::accumulate(counts.begin(), counts.begin() + world.rank(), 0L);
-      for (size_t i = 0; i < sum.size(); ++i)
-        EXPECT_EQ(sum[i],
-                  3 * static_cast<float>(first + static_cast<int64_t>(i)) + 3);
-    }
-    std::vector<float> all(5, static_cast<float>(own));
-    world.all_reduce(Reduction::kFp32Sum, bytes_of(all));
-    rank.lane->wait();
-    EXPECT_EQ(all, std::vector<float>(5, 3));
-    // A group that asks for the fixed order gets it.
-    std::vector<float> piece = test_piece(world.rank(), 6);
-    world.all_reduce(Reduction::kFp32Sum, bytes_of(piece), {.exact = true});
-    rank.lane->wait();
-    for (int64_t i = 0; i < 6; ++i)
-      EXPECT_TRUE(same_bits(piece[static_cast<size_t>(i)], oracle_at(3, i)));
-    // The control plane adds exactly.
-    std::vector<float> exact(1, test_value(world.rank(), 0));
-    rank.world.all_reduce(Reduction::kFp32Sum, bytes_of(exact));
-    EXPECT_TRUE(same_bits(exact[0], oracle_at(3, 0)));
-  });
-  const std::vector<StubLaunch>& launches = record.of(1);
-  ASSERT_GE(launches.size(), 3u);
-  EXPECT_EQ(launches[0].what, "reduce_scatter 4");
-  EXPECT_EQ(launches[1].what, "2 × reduce 3");
-  EXPECT_EQ(launches[2].what, "all_reduce 5");
-}
-
 TEST(NcclSession, EqualPiecesIntegersAndBroadcastsGoAtOnce) {
   StubRecord record(2);
   run_nccl_ranks(2, {}, [](NcclTestRank& rank) {

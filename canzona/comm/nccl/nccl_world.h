@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "canzona/base/error.h"
 #include "canzona/comm/nccl/nccl_session.h"
 #include "canzona/comm/transport.h"
 
@@ -288,13 +289,6 @@ class NcclTransport final : public Transport {
   bool post_own_integers(Reduction reduction,
                          std::span<std::byte> data) override;
 
-  bool has_own_sums() const override { return lane_ != nullptr; }
-  bool is_beside_lanes() const override { return lane_ == nullptr; }
-  void prepare_own_sums(Deadline /*until*/) override {}
-  void post_own_all_reduce(std::span<float> data) override;
-  void post_own_reduce_scatter(const float* input, std::span<const int> counts,
-                               float* output) override;
-
  private:
   // One NCCL call to be made by the next poll().
   struct Posted {
@@ -303,9 +297,7 @@ class NcclTransport final : public Transport {
       kReceive,
       kAllGather,
       kBroadcast,
-      kAllReduce,
-      kReduce,
-      kReduceScatter
+      kAllReduce
     };
     Kind kind = Kind::kSend;
     const void* from = nullptr;
