@@ -354,7 +354,7 @@ CommandLine::CommandLine() : root_(kDescription, "canzona") {
        {add_plan, add_compare, add_simulate, add_explain, add_validate,
         add_train, add_sample, add_eval, add_report, add_ckpt, add_config,
         add_models, add_rules, add_bench, add_calibrate, add_doctor,
-        add_completion, add_man})
+        add_completion})
     verbs_.push_back(add(root_));
 }
 

@@ -26,7 +26,6 @@ rules muon
 completion bash
 completion zsh
 completion fish
-man
 EOF
 canzona doctor
 if ! grep -q 'built to plan only' err; then
