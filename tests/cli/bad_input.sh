@@ -13,8 +13,8 @@ refuses "unknown verb 'plam'" "'plan'" -- plam
 refuses "unknown verb 'plam'" "'plan'" -- plam --help
 canzona plan --model small.json --mesh dp=2 -o one.json
 exits 0
-refuses '--bucket 1: the plan has 1 bucket, numbered from 0' -- \
-  explain one.json --bucket 1
+refuses '--rank 2: the plan has 2 ranks, numbered from 0' -- \
+  explain one.json --rank 2
 refuses "cannot write plan to '-'" '--json' -- plan --model qwen3-0.6b --mesh dp=2 -o -
 refuses "unknown option '--modle'" "'--model'" -- plan --modle x
 refuses "unknown option '--modle'" "'--model'" -- plan --modle=x --mesh dp=2
