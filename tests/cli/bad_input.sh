@@ -327,7 +327,7 @@ done
 # not, because help lists the known ones.
 refuses "canzona bench 'foo': expected step or" -- \
   bench foo --help
-refuses "canzona ckpt 'foo': expected ls, inspect, verify, diff" -- \
+refuses "canzona ckpt 'foo': expected ls, inspect, verify, prune" -- \
   ckpt foo --help
 refuses "canzona rules 'foo': expected muon, " -- rules foo --help
 refuses "canzona completion 'foo': expected bash, zsh or fish" -- \

@@ -41,7 +41,6 @@ eval --run run
 ckpt ls $here/../data/checkpoints/v1
 ckpt inspect $here/../data/checkpoints/v1
 ckpt verify $here/../data/checkpoints/v1
-ckpt diff $here/../data/checkpoints/v1 $here/../data/checkpoints/v1
 ckpt prune ckpt --keep-last 1
 doctor
 bench collectives --ranks 2 --bytes 1MB --rounds 1
