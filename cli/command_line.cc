@@ -68,9 +68,8 @@ std::vector<std::string> long_options(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::App* at = &app; at != nullptr; at = at->get_parent())
     for (const CLI::Option* option : at->get_options())
-      if (!is_hidden(*option))
-        for (const std::string& name : option->get_lnames())
-          names.push_back("--" + name);
+      for (const std::string& name : option->get_lnames())
+        names.push_back("--" + name);
   return names;
 }
 

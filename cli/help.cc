@@ -188,9 +188,7 @@ std::string value_cases(const std::vector<Place>& places) {
   std::string out;
   for (const Place& place : places)
     for (const CLI::Option* option : place.app->get_options()) {
-      if (!option->nonpositional() || !takes_value(*option) ||
-          is_hidden(*option))
-        continue;
+      if (!option->nonpositional() || !takes_value(*option)) continue;
       const Offer offer = offer_of(*option);
       std::vector<std::string> patterns;
       for (const std::string& name : dashed_names(*option))
@@ -207,9 +205,8 @@ std::string value_cases(const std::vector<Place>& places) {
 std::vector<std::string> completed_options(const CLI::App& app) {
   std::vector<std::string> out;
   for (const CLI::Option* option : app.get_options())
-    if (!is_hidden(*option))
-      for (const std::string& name : option->get_lnames())
-        out.push_back("--" + name);
+    for (const std::string& name : option->get_lnames())
+      out.push_back("--" + name);
   return out;
 }
 
@@ -318,7 +315,6 @@ std::string fish_place(const Place& place) {
     out += cat(here, " -a ", below->get_name(), " -d ",
                shell_quoted(below->get_description()), "\n");
   for (const CLI::Option* option : place.app->get_options()) {
-    if (is_hidden(*option)) continue;
     const std::string values = fish_values(offer_of(*option));
     if (option->nonpositional())
       out += fish_option(place, *option);

@@ -137,8 +137,6 @@ if command -v bash >/dev/null; then
     offers auto train --prefetch ''
     offers windows bench collectives --nccl-memory ''
     offers folder ckpt import-hf ''
-    # Options that only the program passes to itself are not offered.
-    offers_not --exchange doctor --
     # Planning and training take the same words, but for --strategy any.
     for option in --strategy --teams --message --replica-sum --overlap \
       --collectives; do

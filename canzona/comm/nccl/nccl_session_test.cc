@@ -236,25 +236,6 @@ TEST(NcclSession, RefusesWhatIsTooOld) {
               AllOf(HasSubstr("nccl-ctas zero"), HasSubstr("2.27.7")));
 }
 
-TEST(NcclAlone, AddsNumbersOfASingleRank) {
-  for (const auto when : {TestLane::When::kAtOnce, TestLane::When::kLater}) {
-    TestLane lane(when);
-    EXPECT_GT(nccl_alone_seconds(stub_nccl(), lane, std::chrono::minutes(1)),
-              0);
-  }
-}
-
-TEST(NcclAlone, FindsTheNetworkInWhatNcclWrites) {
-  EXPECT_EQ(nccl_network("h:1:1 [0] NCCL INFO NET/IB : No device found.\n"
-                         "h:1:1 [0] NCCL INFO Using network Socket\n"),
-            "Socket");
-  EXPECT_EQ(nccl_network("h:1:1 [0] NCCL INFO Initialized NET plugin IB\n"
-                         "h:1:1 [0] NCCL INFO Assigned NET plugin Socket to "
-                         "comm\n"),
-            "Socket");
-  EXPECT_EQ(nccl_network("nothing of that"), "");
-}
-
 // Two ranks share a device that loses 10 free bytes with every query.
 TEST(NcclSession, MeasuresWhatCommunicatorsTakeOfTheDevice) {
   std::atomic<int64_t> looks = 0;

@@ -66,22 +66,6 @@ std::string disk_text(const DiskInfo& disk) {
                      human_seconds(disk.commit_seconds));
 }
 
-// A single rank can only run a sum with itself.
-std::string exchange_text(const ExchangeInfo& exchange) {
-  const std::string what =
-      exchange.num_ranks == 1
-          ? std::string("sum of a single rank")
-          : cat("all-to-all of ", exchange.num_ranks, " ranks");
-  return exchange.problem.empty()
-             ? cat(what, " in ", human_seconds(exchange.seconds))
-             : cat(what, " failed");
-}
-
-const char* exchange_name(const ExchangeInfo& exchange) {
-  if (exchange.transport == "nccl") return "nccl ranks";
-  return exchange.transport == "mpi" ? "processes" : "threads";
-}
-
 std::string peers_text(const CudaPeers& gpu) {
   std::vector<std::string> peers;
   for (const int peer : gpu.peers) peers.push_back(cat(peer));
@@ -96,7 +80,7 @@ Value limit_value(int64_t value) {
 
 void add_surroundings(const MachineReport& report, Document& out) {
   const DiskInfo& disk = report.disk;
-  Listing limits, devices, exchanges;
+  Listing limits, devices;
   for (const ProcessLimit& limit : report.limits) {
     Row& row = limits.add().set("name", limit.name).set("unit", limit.unit);
     row.set("soft", limit_value(limit.soft));
@@ -107,20 +91,14 @@ void add_surroundings(const MachineReport& report, Document& out) {
         .set("name", gpu.name)
         .set("bus", gpu.bus)
         .set("peers", gpu.peers);
-  for (const ExchangeInfo& exchange : report.exchanges) {
-    Row& row = exchanges.add().set("transport", exchange.transport);
-    row.set("ranks", exchange.num_ranks).set("seconds", exchange.seconds);
-    row.set("problem", exchange.problem);
-  }
   out.set("disk", {{"folder", disk.folder},
                    {"free_bytes", limit_value(disk.free_bytes)},
                    {"write_bytes_per_second", disk.write_bytes_per_second},
                    {"commit_seconds", disk.commit_seconds},
                    {"problem", disk.problem}});
   out.set("limits", limits.value()).set("devices", devices.value());
-  out.set("exchanges", exchanges.value()).set("sigpipe", report.sigpipe);
   out.set("mpi", report.mpi).set("nccl", report.nccl);
-  out.set("nccl_network", report.nccl_network).set("gpus", report.num_gpus);
+  out.set("gpus", report.num_gpus);
 }
 
 }  // namespace
@@ -135,11 +113,6 @@ std::vector<std::string> problems_of(const MachineReport& report) {
   if (!report.disk.problem.empty())
     found.push_back(cat("the working folder cannot hold a run: ",
                         printable(report.disk.problem)));
-  for (const ExchangeInfo& exchange : report.exchanges)
-    if (!exchange.problem.empty())
-      found.push_back(
-          cat("ranks of ", exchange.transport,
-              " do not reach each other: ", printable(exchange.problem)));
   return found;
 }
 
@@ -171,13 +144,9 @@ Document machine_view(const MachineReport& report) {
        ++gpu)
     line(cat("gpu ", gpu), peers_text(report.gpus[gpu]));
   line("mpi", report.mpi);
-  line("nccl", cat(report.nccl, report.nccl_network.empty() ? "" : ", network ",
-                   report.nccl_network));
-  for (const ExchangeInfo& exchange : report.exchanges)
-    line(exchange_name(exchange), exchange_text(exchange));
+  line("nccl", report.nccl);
   line("disk", disk_text(report.disk));
   line("limits", limits_text(report.limits));
-  line("sigpipe", report.sigpipe);
   for (const std::string& problem : found)
     out.text(cat(toned(Tone::kPoor, "problem: "), problem, "\n"));
   if (found.empty()) out.text(toned(Tone::kGood, "no problems found") + "\n");

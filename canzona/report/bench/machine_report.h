@@ -18,14 +18,10 @@ struct MachineReport {
   std::string why_no_gpu = {};
   DiskInfo disk = {};  // of the working folder
   std::vector<ProcessLimit> limits = {};
-  std::string sigpipe = {};
   std::string mpi = {};   // the library, or that there is none
   std::string nccl = {};  // the same
-  // That NCCL uses between machines: "Socket", "IB"; "": it was not asked.
-  std::string nccl_network = {};
-  int num_gpus = 0;                          // that this process may use
-  std::vector<CudaPeers> gpus = {};          // the same, by number
-  std::vector<ExchangeInfo> exchanges = {};  // by transport
+  int num_gpus = 0;                  // that this process may use
+  std::vector<CudaPeers> gpus = {};  // the same, by number
 };
 // Lists whatever slows this machine down or may make runs fail; empty if there
 // is nothing to report.
