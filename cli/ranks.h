@@ -26,13 +26,8 @@ struct RankOptions {
   // started.
   std::string transport = {};
   std::string device = "cpu";  // "cuda" with nccl
-  // For nccl: whether ranks may share a GPU, and the value of --nccl-ctas, or
-  // "".
-  bool share_gpu = false;
-  std::string nccl_ctas = {};
-  // For thread: whether each rank has its own share of the GPU.
-  bool split_gpu = false;
-  std::string nccl_memory = {};  // the value of --nccl-memory, or ""
+  bool share_gpu = false;  // for nccl: ranks may share a GPU
+  bool split_gpu = false;  // for thread: each rank has its share of the GPU
   // For tcp: where rank 0 listens, and what distinguishes jobs; "": from the
   // launcher.
   std::string rendezvous = {};

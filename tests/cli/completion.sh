@@ -135,7 +135,6 @@ if command -v bash >/dev/null; then
     offers_not cuda train --device ''
     offers auto train --zero ''
     offers auto train --prefetch ''
-    offers windows bench collectives --nccl-memory ''
     offers folder ckpt import-hf ''
     # Planning and training take the same words, but for --strategy any.
     for option in --strategy --teams --message --replica-sum --overlap \

@@ -226,20 +226,9 @@ refuses '--share-gpu is only valid with --transport nccl' -- $small --mesh dp=1 
 refuses '--split-gpu is only valid with --device cuda and --transport thread' \
   -- $small --mesh dp=1 --split-gpu
 # shellcheck disable=SC2086
-refuses '--nccl-ctas is only valid with --transport nccl' -- $small --mesh dp=1 \
-  --nccl-ctas 4
-# shellcheck disable=SC2086
-refuses '--nccl-memory is only valid with --transport nccl' -- $small --mesh dp=1 \
-  --nccl-memory plain
-# shellcheck disable=SC2086
 refuses 'expected auto, thread, mpi, tcp or nccl' -- $small --mesh dp=1 \
   --transport ncl
 export CANZONA_RANK=0 CANZONA_NUM_RANKS=1 CANZONA_RENDEZVOUS=127.0.0.1:1
-# shellcheck disable=SC2086
-refuses '--nccl-ctas' -- $small --mesh dp=1 --device cuda --nccl-ctas none
-# shellcheck disable=SC2086
-refuses "--nccl-memory 'window'" 'windows' -- $small --mesh dp=1 --device cuda \
-  --nccl-memory window
 canzona doctor --json
 if [ "$(member nccl | cut -c 1-18)" = 'this build has no ' ]; then
   # shellcheck disable=SC2086

@@ -141,9 +141,6 @@ static_assert(same_value(NcclType::kUint64, ncclUint64));
 static_assert(same_value(NcclReduction::kSum, ncclSum));
 static_assert(same_value(NcclReduction::kMax, ncclMax));
 static_assert(NcclConfig::kUndefined == NCCL_CONFIG_UNDEF_INT);
-#ifdef NCCL_CTA_POLICY_ZERO
-static_assert(NcclConfig::kNoCtas == NCCL_CTA_POLICY_ZERO);
-#endif
 static_assert(NcclApi::kSymmetric == NCCL_WIN_COLL_SYMMETRIC);
 static_assert(sizeof(NcclId) == sizeof(ncclUniqueId));
 static_assert(sizeof(NcclConfig) <= sizeof(ncclConfig_t));

@@ -50,7 +50,6 @@ struct NcclId {
 // tells them where it ends.
 struct NcclConfig {
   static constexpr int kUndefined = INT_MIN;
-  static constexpr int kNoCtas = 2;  // cta_policy, 2.28 and newer
 
   size_t size = sizeof(NcclConfig);
   unsigned magic = 0xcafebeef;

@@ -149,14 +149,7 @@ TEST(NcclSession, EqualPiecesIntegersAndBroadcastsGoAtOnce) {
 }
 
 TEST(NcclSession, ChecksVersionsAndDevices) {
-  EXPECT_THAT(parse_nccl_ctas("8"), 8);
-  EXPECT_THAT(parse_nccl_ctas("zero"), NcclOptions::kNoCtas);
-  EXPECT_THROW(parse_nccl_ctas("none"), UsageError);
-  EXPECT_THROW(parse_nccl_ctas("0"), UsageError);
-  const auto nothing = [](NcclTestRank&) {};
-  NcclTestOptions zero;
-  zero.nccl.ctas = NcclOptions::kNoCtas;
-  run_nccl_ranks(2, zero, nothing);
+  run_nccl_ranks(2, {}, [](NcclTestRank&) {});
 }
 
 // A control plane of threads, for sessions that fail to start.
@@ -226,14 +219,6 @@ TEST(NcclSession, RefusesWhatIsTooOld) {
                           return NcclOptions{};
                         })[0],
               AllOf(HasSubstr("NCCL 2.26.5 is too old"), HasSubstr("2.27.7")));
-  EXPECT_THAT(errors_of(1,
-                        [](int) {
-                          set_stub_version(22707);
-                          NcclOptions options;
-                          options.ctas = NcclOptions::kNoCtas;
-                          return options;
-                        })[0],
-              AllOf(HasSubstr("nccl-ctas zero"), HasSubstr("2.27.7")));
 }
 
 // Two ranks share a device that loses 10 free bytes with every query.
@@ -275,18 +260,13 @@ TEST(NcclSession, MeasuresWhatCommunicatorsTakeOfTheDevice) {
 // Groups that share a communicator register shared memory once. Ranks with
 // different lengths register separately.
 TEST(NcclSession, RegistersMemoryOnceUntilItsGroupsEnd) {
-  using Memory = NcclOptions::Memory;
-  for (const Memory kind :
-       {Memory::kAuto, Memory::kWindows, Memory::kRegistered, Memory::kPlain}) {
+  for (const bool plain : {false, true}) {
     NcclTestOptions options;
-    options.nccl.memory = kind;
+    options.nccl.plain_memory = plain;
     // Aborted ranks of other tests have left some.
     const int allocated = num_stub_allocated();
     const StubMemoryUse before = take_stub_memory_use();
     run_nccl_ranks(2, options, [&](NcclTestRank& rank) {
-      const bool plain = kind == Memory::kPlain;
-      EXPECT_EQ(rank.session.memory_kind(),
-                kind == Memory::kAuto ? Memory::kWindows : kind);
       std::byte* memory = rank.world.allocate(4096);
       ASSERT_EQ(memory == nullptr, plain);
       std::vector<std::byte> own(4096);
@@ -311,8 +291,7 @@ TEST(NcclSession, RegistersMemoryOnceUntilItsGroupsEnd) {
           const StubMemoryUse use = take_stub_memory_use();
           EXPECT_EQ(use.num_registered - before.num_registered,
                     2 * (2 + 2 + 4));
-          EXPECT_EQ(use.num_windows - before.num_windows,
-                    kind == Memory::kRegistered ? 0 : 2 * (2 + 4));
+          EXPECT_EQ(use.num_windows - before.num_windows, 2 * (2 + 4));
           EXPECT_GT(use.num_looks, 0);
           EXPECT_EQ(use.num_unregistered, 0)
               << use.last_unregistered << " " << use.last_bytes;
@@ -322,27 +301,11 @@ TEST(NcclSession, RegistersMemoryOnceUntilItsGroupsEnd) {
       if (!plain) rank.world.release(memory);
     });
     const StubMemoryUse use = take_stub_memory_use();
-    EXPECT_EQ(use.num_unregistered > 0, kind == Memory::kPlain);
+    EXPECT_EQ(use.num_unregistered > 0, plain);
     EXPECT_EQ(use.num_freed_too_soon, 0);
     EXPECT_EQ(use.num_registered, before.num_registered);
     EXPECT_EQ(num_stub_allocated(), allocated);
   }
-}
-
-TEST(NcclSession, KnowsTheWordsOfMemory) {
-  using Memory = NcclOptions::Memory;
-  for (const Memory kind :
-       {Memory::kAuto, Memory::kWindows, Memory::kRegistered, Memory::kPlain})
-    EXPECT_EQ(parse_nccl_memory(to_string(kind)), kind);
-  EXPECT_THROW(parse_nccl_memory("window"), UsageError);
-  EXPECT_THAT(errors_of(1,
-                        [](int) {
-                          NcclOptions options;
-                          options.ctas = NcclOptions::kNoCtas;
-                          options.memory = Memory::kPlain;
-                          return options;
-                        })[0],
-              AllOf(HasSubstr("nccl-ctas zero"), HasSubstr("plain")));
 }
 
 }  // namespace

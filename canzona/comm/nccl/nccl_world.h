@@ -132,8 +132,6 @@ class NcclWorld {
   void end_use(NcclComm* comm, int64_t free_before);
   std::vector<LibraryMemory> memory() const;
 
-  // The kind of memory that messages are staged in; never kAuto.
-  NcclOptions::Memory memory_kind() const;
   // Allocates memory of the library; returns null if messages are staged in
   // plain memory. Throws std::bad_alloc if the device does not have enough.
   std::byte* allocate(int64_t bytes);
@@ -193,6 +191,8 @@ class NcclWorld {
   // watch for a while.
   void wait_until_closed();
   NcclConfig config() const;
+  // True if messages are staged in the library's memory.
+  bool registers() const;
   // Returns this rank's share of the memory taken by all ranks on its device.
   int64_t taken(int64_t free_before, int64_t free_after) const;
   void note_founding(NcclComm* comm, const std::vector<int>& ranks,
