@@ -29,49 +29,23 @@ constexpr const char* kBenchCollectivesExamples =
   mpirun -n 4 canzona bench collectives --ranks 4 --json
   mpirun -n 8 canzona bench collectives --ranks 8 --device cuda --bytes 256MiB
   mpirun -n 4 canzona bench collectives --ranks 4 --device cuda --share-gpu
-  canzona bench collectives --ranks 4 --model qwen3-8b
 
 Times every operation with pieces of equal and of unequal sizes: gathers, all-to-all, and
 sums of fp32 in the fixed order that gives the same bits everywhere. `sent` is the largest
 number of bytes any rank sends, `time` that of the slowest rank, the best of all rounds;
 `of a copy` is the rate relative to a copy in the device's own memory.
-Results are checked before anything is timed. With --model, pieces are also cut (`planned`) as
-`balanced` cuts the largest bucket of matrices of this model over so many ranks with Muon.
+Results are checked before anything is timed.
 
 Exit status: 0 success, 2 invalid request, 4 a rank was lost or late.
 )";
 
 struct BenchCollectivesFlags {
   RankOptions ranks;
-  std::string model;
   std::string bytes = "64MiB";
   std::string deadline;
   int rounds = 5;
   bool json = false;
 };
-
-// Returns how many elements each rank keeps of the bucket with the largest
-// matrices' region if `balanced` plans the model over data-parallel ranks.
-std::vector<int64_t> shares_of_largest_bucket(const std::string& model,
-                                              int num_ranks) {
-  PlanArguments arguments;
-  arguments.model = model;
-  arguments.mesh = cat("dp=", num_ranks);
-  const PlanInput input = read_plan_input(arguments);
-  const Plan plan = make_plan(input.request());
-  const Bucket& largest = *std::ranges::max_element(
-      plan.parts.front().buckets, {},
-      [](const Bucket& bucket) { return bucket.cuts.back(); });
-  if (largest.cuts.back() == 0)
-    throw UsageError(cat("--model ", quoted(model),
-                         ": expected a model with matrices of the rule ",
-                         input.rule->name(), ", but it has none"));
-  std::vector<int64_t> shares;
-  for (size_t home = 0; home + 1 < largest.cuts.size(); ++home)
-    shares.push_back(largest.cuts[home + 1] - largest.cuts[home] +
-                     largest.adamw_cuts[home + 1] - largest.adamw_cuts[home]);
-  return shares;
-}
 
 Outcome run(const BenchCollectivesFlags& a, const Output& out) {
   RankOptions options = a.ranks;
@@ -84,16 +58,10 @@ Outcome run(const BenchCollectivesFlags& a, const Output& out) {
                              .bytes = parse_bytes(a.bytes, "--bytes"),
                              .rounds = a.rounds,
                              .make_lane = lanes_of(options.device)};
-  check_request(request);  // before a plan is made for it
-  if (!a.model.empty()) {
-    request.shares = shares_of_largest_bucket(a.model, options.num_ranks);
-    request.shares_name = "planned";
-  }
   if (ranks->speaks())
     request.progress = [&out](const std::string& what) { out.progress(what); };
   CollectivesReport report{.transport = ranks->transport(),
                            .device = options.device,
-                           .model = a.model,
                            .num_ranks = options.num_ranks,
                            .bytes = request.bytes,
                            .rounds = a.rounds,
@@ -117,8 +85,6 @@ OptionRows options_of(BenchCollectivesFlags& a) {
       {{option("--ranks", a.ranks.num_ranks, "COUNT", "number of ranks")
             .between(1, 1 << 20),
         option("--bytes", a.bytes, "SIZE", "size of a rank's whole buffer"),
-        option("--model", a.model, "MODEL",
-               "also with pieces of the sizes that a plan of this model has"),
         option("--rounds", a.rounds, "COUNT",
                "rounds to time; the fastest counts")
             .between(1, 100'000),

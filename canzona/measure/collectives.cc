@@ -59,18 +59,15 @@ std::vector<int64_t> divide(int64_t elements,
   return counts;
 }
 
-// Returns equal pieces, pieces that grow from zero, and the requested ones.
+// Returns equal pieces, and pieces that grow from zero.
 std::vector<PieceSizes> pieces_of(const CollectivesRequest& request) {
   const int64_t elements = request.bytes / 4;
   const std::vector<int64_t> equal(static_cast<size_t>(request.num_ranks), 1);
   std::vector<int64_t> growing = equal;
   if (request.num_ranks > 1)
     std::iota(growing.begin(), growing.end(), int64_t{0});
-  std::vector<PieceSizes> pieces = {{"equal", divide(elements, equal)},
-                                    {"unequal", divide(elements, growing)}};
-  if (!request.shares.empty())
-    pieces.push_back({request.shares_name, divide(elements, request.shares)});
-  return pieces;
+  return {{"equal", divide(elements, equal)},
+          {"unequal", divide(elements, growing)}};
 }
 
 // One rank's share in all trials.
@@ -264,21 +261,14 @@ class CollectiveTrials {
   Collectives found_;
 };
 
-}  // namespace
-
 void check_request(const CollectivesRequest& request) {
   if (request.bytes < int64_t{4} * request.num_ranks * request.num_ranks)
     throw UsageError(cat("bytes ", request.bytes, ": expected at least ",
                          int64_t{4} * request.num_ranks * request.num_ranks,
                          " for ", request.num_ranks, " ranks"));
-  if (!request.shares.empty() &&
-      (std::ssize(request.shares) != request.num_ranks ||
-       std::ranges::min(request.shares) < 0 ||
-       std::ranges::max(request.shares) == 0))
-    throw UsageError(cat("shares of ", std::ssize(request.shares),
-                         " ranks: expected ", request.num_ranks,
-                         ", none negative and not all zero"));
 }
+
+}  // namespace
 
 Collectives measure_collectives(const CollectivesRequest& request) {
   check_request(request);

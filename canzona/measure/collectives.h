@@ -22,10 +22,6 @@ struct CollectivesRequest {
   int num_ranks = 1;
   std::string device = "cpu";
   int64_t bytes = int64_t{64} << 20;  // of a whole fp32 buffer
-  // The relative sizes of the ranks' pieces in further trials, such as those of
-  // a plan's bucket, and the name of these trials; no such trials if empty.
-  std::vector<int64_t> shares = {};
-  std::string shares_name = {};
   int rounds = 5;
   // Makes a lane of the device on a rank's thread; if empty, operations are
   // complete when they return.
@@ -50,8 +46,7 @@ struct Collectives {
 };
 
 // Throws UsageError if the buffer does not have something for every pair of
-// ranks, or if shares are not those of the ranks.
-void check_request(const CollectivesRequest& request);
+// ranks.
 Collectives measure_collectives(const CollectivesRequest& request);
 
 }  // namespace canzona

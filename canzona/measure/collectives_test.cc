@@ -35,31 +35,6 @@ TEST(Collectives, EveryOperationIsTimedWithWhatItSends) {
   EXPECT_GT(found.copy_seconds, 0);
 }
 
-TEST(Collectives, PiecesHaveTheSizesThatWereAskedFor) {
-  const Collectives found = measure_collectives({.run = on_threads(3, {}),
-                                                 .num_ranks = 3,
-                                                 .bytes = 4800,
-                                                 .shares = {5, 0, 7},
-                                                 .shares_name = "planned",
-                                                 .rounds = 1});
-  for (const CollectiveTime& row : found.rows) {
-    if (row.operation != "all_gather_v" || row.what != "planned") continue;
-    // The last rank sends 7/12 of 4800 bytes to each of two others.
-    EXPECT_EQ(row.sent, 2 * 2800);
-  }
-  EXPECT_EQ(std::ranges::count(found.rows, "planned", &CollectiveTime::what),
-            3);
-}
-
-TEST(Collectives, SharesMustBeOfAllRanks) {
-  for (const std::vector<int64_t>& shares :
-       {std::vector<int64_t>{1, 2}, {1, 2, -1}, {0, 0, 0}})
-    EXPECT_THROW(
-        measure_collectives(
-            {.run = on_threads(3, {}), .num_ranks = 3, .shares = shares}),
-        UsageError);
-}
-
 TEST(Collectives, ABufferHasSomethingForEveryPairOfRanks) {
   EXPECT_THROW(measure_collectives(
                    {.run = on_threads(4, {}), .num_ranks = 4, .bytes = 60}),

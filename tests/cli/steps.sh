@@ -257,13 +257,6 @@ has_member copy_seconds
 canzona bench collectives --ranks 2 --bytes 1MB --rounds 1
 exits 0
 prints reduce_scatter_v 'bf16 on the wire' 'of a copy'
-canzona bench collectives --ranks 4 --model qwen3-0.6b --bytes 1MB --rounds 1
-exits 0
-prints 'planned, bf16 on the wire' 'the largest bucket of qwen3-0.6b'
-echo '[{"name": "bias", "shape": [64]}]' > no_matrices.json
-refuses 'expected a model with matrices' -- bench collectives --ranks 2 \
-  --model no_matrices.json --bytes 1MB
-refuses "--model 'nope' is neither a preset nor a file" -- bench collectives --model nope
 refuses '--bytes 60: expected at least 64' -- bench collectives --ranks 4 \
   --bytes 60
 refuses '--ranks 0' -- bench collectives --ranks 0

@@ -115,10 +115,6 @@ Document collectives_view(const CollectivesReport& report) {
           fmt::format("{:.0f}%", copy > 0 ? 100 * rate / copy : 0)}});
   }
   out.text("\n").table("collectives", rows, "", 0);
-  if (!report.model.empty())
-    out.set("model", report.model)
-        .text(cat("\nplanned: pieces of the largest bucket of ", report.model,
-                  "\n"));
   return out.add(library_memory(report.library_memory,
                                 report.largest_library_bytes,
                                 "Memory of the library"));
