@@ -594,6 +594,8 @@ class MatrixOptimizer(QkClip):
         )
         state = {k: self.__dict__[k] for k in kept}
         state["_saved"] = _checkpoint.keep(self)
+        with contextlib.suppress(UsageError):  # a copy has no model to look in
+            state["_heads"] = self._found_heads()
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:

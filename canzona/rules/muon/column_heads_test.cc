@@ -4,10 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <deque>
+#include <random>
 
 #include "canzona/base/error.h"
 #include "canzona/rules/muon/facts.h"
-#include "canzona/rules/test_matrices.h"
 #include "canzona/rules/test_steps.h"
 
 namespace canzona::column_heads_test {
@@ -21,6 +21,14 @@ struct Sides {
   int64_t width = 0;  // of a head
   int64_t heads = 0;
 };
+
+std::vector<float> random_numbers(int64_t count, uint64_t seed) {
+  std::mt19937_64 engine(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> out(static_cast<size_t>(count));
+  for (float& x : out) x = normal(engine);
+  return out;
+}
 
 // Columns of one head of a row-major matrix.
 std::vector<float> columns_of(const std::vector<float>& all, const Sides& s,
@@ -44,7 +52,7 @@ void expect_heads_apart(const RuleOptions& options, const Sides& s,
   const auto engine = make_cpu_engine();
   const int64_t cols = s.heads * s.width;
   const auto numbers = [&](uint64_t seed) {
-    return random_floats(s.rows * cols, seed);
+    return random_numbers(s.rows * cols, seed);
   };
   TestTensor<float> whole(
       make_rule("muon", of_heads(options, s.heads), DType::kFp32),
@@ -102,14 +110,14 @@ TEST(ColumnHeads, StepInBatchesAsAlone) {
   const RuleOptions options = of_heads({{"preset", "nanochat"}}, 4);
   const auto rule = make_rule("muon", options, DType::kFp32);
   const Dims dims{6, 20};
-  const std::vector<float> in = random_floats(3 * 120, 7);
+  const std::vector<float> in = random_numbers(3 * 120, 7);
   std::vector<float> together(in.size()), moments(3 * 4 * 6),
       alone(in.size()), own(moments.size());
   const auto transform = [&](int64_t from, int64_t count,
                              std::vector<float>& out,
                              std::vector<float>& state) {
     const ConstRun field = run_of(in.data() + from * 120);
-    const Run states[] = {run_of(state.data() + from * 24)};
+    const canzona::Run states[] = {run_of(state.data() + from * 24)};
     rule->transform(*engine, {1, 0.1},
                     {.dims = dims,
                      .count = count,
