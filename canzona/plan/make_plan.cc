@@ -135,18 +135,10 @@ Assignment assign_all(const Problem& p, const Strategy& strategy) {
   return a;
 }
 
-void check_splits(const Splits& splits, const RuleFacts& rule) {
-  if (splits.output_head && rule.options().count("column_heads") == 0)
-    throw UsageError(cat("split output-head: rule ", rule.name(),
-                         " cuts no columns into heads; use rule ",
-                         join(rules_with("column_heads"), ", "),
-                         ", or leave output-head out"));
-}
-
 // Returns the request with every default filled in.
 PlanRequest settled(PlanRequest request, const Strategy& strategy) {
   check_mesh(request.mesh, request.model);
-  check_splits(request.options.splits, request.rule);
+  check_splits(request.options.splits, request.rule.name());
   request.options = filled_in(request.options, strategy);
   ZeroOptions& zero = request.options.zero;
   zero = resolve_zero(zero, request.mesh, request.model);

@@ -265,6 +265,9 @@ class ModelReader {
       out.rows = checked_add(out.rows, count_rows(out.sections.back()), "rows");
     }
     if (!tiles(out)) in_.fail("parts do not tile the rows of a tensor");
+    if (out.sections.size() > 1 &&
+        std::ranges::count(out.sections, "out", &Section::name) > 0)
+      in_.fail("part \"out\" has all rows of a tensor; expected no others");
     return out;
   }
 

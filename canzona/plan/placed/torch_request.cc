@@ -166,6 +166,7 @@ class RequestMaker {
     splits_.resize(model_.tensors.size());
     column_heads_.resize(model_.tensors.size(), 1);
     if (placement_.splits == Splits{}) return;
+    check_splits(placement_.splits, placement_.matrices.rule);
     std::vector<std::map<int64_t, int64_t>> rows_from(model_.tensors.size());
     for (const Matrix& m : split_into_matrices(model_, placement_.splits)) {
       column_heads_[index(m.tensor)] = m.column_heads;
