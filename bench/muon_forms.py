@@ -84,6 +84,10 @@ def time_ours(options):
         heads = write_model(folder, "heads.json", per_head(shapes))
         runs = {name: (whole, form) for name, form in FORMS.items()}
         runs["q, k, v per head"] = (heads, {})
+        outputs = write_model(folder, "outputs.json", shapes[3::7])
+        columns = str(shapes[3][1] // HEADS)
+        runs["output projections alone"] = (outputs, {})
+        runs["the same, per head"] = (outputs, {"column_heads": columns})
         seconds = {name: [] for name in runs}
         for _ in range(options.rounds):
             for name, run in runs.items():

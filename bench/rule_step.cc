@@ -25,7 +25,7 @@ namespace {
 
 // Returns Gaussian numbers with one dominant direction, as in gradients.
 std::vector<float> make_input(MatrixShape shape, int64_t batch) {
-  const auto [m, n] = shape;
+  const int64_t m = shape.rows, n = shape.cols;
   std::vector<float> values(static_cast<size_t>(m * n * batch));
   // Only a few are different: making one takes longer than transforming it.
   constexpr int64_t kDifferent = 4;
@@ -67,7 +67,7 @@ struct Candidate {
 // Computes the first matrix in fp64, by the form with the fewest flops.
 std::vector<double> exact_result(const TransformRequest& request,
                                  const std::vector<float>& input) {
-  const auto [m, n] = request.shape;
+  const int64_t m = request.shape.rows, n = request.shape.cols;
   const std::vector<double> in(input.begin(), input.begin() + m * n);
   std::vector<double> out(in.size());
   const auto engine = make_cpu_engine();
@@ -92,7 +92,7 @@ double relative_error(const std::vector<float>& got,
 // A CPU's lanes share the matrices; a GPU takes them all at once.
 void run_once(Lanes& lanes, const TransformRequest& request, ConstRun input,
               Candidate& candidate) {
-  const auto [m, n] = request.shape;
+  const int64_t m = request.shape.rows, n = request.shape.cols;
   const ConstMatrices in = as_matrices(input, m, n, request.batch);
   const Matrices out = as_matrices(candidate.out, m, n, request.batch);
   double seconds = 0;
@@ -116,7 +116,7 @@ void run_once(Lanes& lanes, const TransformRequest& request, ConstRun input,
 }  // namespace
 
 void check_transform(const TransformRequest& request) {
-  const auto [m, n] = request.shape;
+  const int64_t m = request.shape.rows, n = request.shape.cols;
   if (m < 1 || n < 1 || request.batch < 1)
     throw UsageError(cat("a transform of ", request.batch, " matrices of ",
                          to_string(request.shape),

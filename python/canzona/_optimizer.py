@@ -66,7 +66,7 @@ class MatrixOptimizer(QkClip):
         groups: Mapping[str, Mapping[str, Any]] | None = None,
         rules: Mapping[str, str] | None = None,
         splits: Mapping[str, Sequence[int]] | None = None,
-        heads: Mapping[str, int] | str | None = None,
+        heads: Mapping[str, Any] | str | None = None,
         flatten: str = "none",
         replicas: Any = None,
         layout: Callable[[str, torch.Tensor], Any] | None = None,
@@ -260,6 +260,7 @@ class MatrixOptimizer(QkClip):
                     for d in described
                     if len(self._routes[d.name].shape) != len(d.shape)
                 },
+                self._plan_groups(),
                 self._groups,
             ),
             parameters,
@@ -269,11 +270,17 @@ class MatrixOptimizer(QkClip):
         """Rules and options of the groups, as the library reads them."""
         return [
             {
-                "rule": g["rule"],
-                "options": rule_options(g, kind, self._config),
+                "rule": self.param_groups[i]["rule"],
+                "options": self._options_of(i, heads, kind),
             }
-            for g in self.param_groups
+            for i, heads in self._plan_groups()
         ]
+
+    def _options_of(self, group: int, heads: int, kind: str) -> dict[str, str]:
+        options = rule_options(self.param_groups[group], kind, self._config)
+        if heads > 1:
+            options["column_heads"] = str(heads)
+        return options
 
     def _common(
         self, names: Sequence[str], groups: list[dict[str, Any]]
@@ -416,6 +423,7 @@ class MatrixOptimizer(QkClip):
             absorb(self, run)
             self._tell_options(run)
             rates = _options.rates(self.param_groups)
+            rates += [rates[g] for g, _ in run.setup.plan_groups[len(rates) :]]
             names = self._woken() if self._asleep else []
             trouble = Woken(names) if names else None
         except Exception as error:
@@ -482,7 +490,8 @@ class MatrixOptimizer(QkClip):
         kind = run.device.type
         for i, group in enumerate(self.param_groups):
             _options.refuse_switches(group, f"group {i}")
-            options = rule_options(group, kind, self._config)
+        for i, (group, heads) in enumerate(run.setup.plan_groups):
+            options = self._options_of(group, heads, kind)
             if options != run.options[i]:
                 run.set_options(i, options)
 
@@ -585,6 +594,8 @@ class MatrixOptimizer(QkClip):
         )
         state = {k: self.__dict__[k] for k in kept}
         state["_saved"] = _checkpoint.keep(self)
+        with contextlib.suppress(UsageError):  # a copy has no model to look in
+            state["_heads"] = self._found_heads()
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
