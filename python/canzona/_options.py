@@ -59,7 +59,7 @@ OTHERS = {
 }
 
 # Switches of torch's optimizers that have no counterpart here.
-_REFUSED = ("maximize", "amsgrad", "differentiable", "capturable")
+_REFUSED = ("maximize", "amsgrad", "differentiable")
 
 # Options that the package decides by where tensors are.
 _OURS = {"device", "flatten", "scale_shape", "learning_rate"}

@@ -17,10 +17,10 @@ import torch
 
 from ._errors import UsageError
 from ._layout import is_dtensor, local
-from ._run import Run
 
 if TYPE_CHECKING:
     from ._optimizer import MatrixOptimizer
+    from ._run import Run
 
 MASTER = "master"
 STEP = "step"
@@ -37,7 +37,7 @@ def remember(run: Run) -> None:
     run.addresses = [v.data_ptr() for v in run.watched]
 
 
-def _is_changed(optimizer: MatrixOptimizer, run: Run) -> bool:
+def is_changed(optimizer: MatrixOptimizer, run: Run) -> bool:
     """True if values were replaced or deleted, or moved (v.data = …). Every
     step asks this, so it loops in C."""
     states = map(optimizer._state.get, optimizer._bound, repeat(_NOTHING))
@@ -59,7 +59,9 @@ def absorb(optimizer: MatrixOptimizer, run: Run) -> None:
     """Takes over what a script has changed in optimizer.state since the last
     look: what it deleted begins anew, what it replaced is copied. UsageError,
     before anything changes, names what has no place."""
-    if _is_changed(optimizer, run):
+    if run.captured:
+        run.synchronize()
+    if is_changed(optimizer, run):
         changed = [
             (i, p, optimizer._state.get(p) or {})
             for i, p in enumerate(optimizer._bound)

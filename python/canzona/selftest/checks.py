@@ -50,7 +50,7 @@ def run(layout: str, rule: str, device: str) -> _Values:
     optimizer = layouts.optimizer_of(rule, model, told)
     layouts.train(model, optimizer, range(1, layouts.STEPS + 1))
     values = layouts.whole_values(model, optimizer)
-    optimizer.close()
+    layouts.close(optimizer)
     return values
 
 
@@ -148,7 +148,7 @@ def _resumed(
     # It warns that one process has no process group.
     warnings.filterwarnings("ignore", "torch.distributed is disabled")
     dcp.save(_states(model, optimizer), checkpoint_id=folder)
-    optimizer.close()
+    layouts.close(optimizer)
     model, told = layouts.laid_out(pair[1], device)
     optimizer = layouts.optimizer_of(rule, model, told)
     saved = _states(model, optimizer)
@@ -161,7 +161,7 @@ def _resumed(
     )
     layouts.train(model, optimizer, range(half + 1, layouts.STEPS + 1))
     values = layouts.whole_values(model, optimizer)
-    optimizer.close()
+    layouts.close(optimizer)
     return values
 
 

@@ -101,7 +101,7 @@ def table(found: dict[str, Any]) -> str:
     lines.append(_line("ranks", f"{ranks}{backend}"))
     if found.get("links"):
         lines.append(_line("links", _links(found["links"])))
-    for name in ("layouts", "checkpoint"):
+    for name in ("lighter", "layouts", "checkpoint"):
         value = found.get(name)
         if value:
             text = ", ".join(value) if isinstance(value, list) else value
