@@ -12,6 +12,7 @@ import contextlib
 import logging
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from operator import is_
 from typing import Any, Callable
 
 import torch
@@ -426,9 +427,8 @@ class MatrixOptimizer(QkClip):
     def _check_swapped(
         self, run: Run, parameters: Sequence[torch.Tensor]
     ) -> None:
-        if len(parameters) == len(run.names) and all(
-            a is b for a, b in zip(parameters, self._bound)
-        ):
+        alike = all(map(is_, parameters, self._bound))
+        if alike and len(parameters) == len(run.names):
             return
         if any(run.counts):
             raise UsageError(
@@ -481,7 +481,7 @@ class MatrixOptimizer(QkClip):
 
     def _tell_options(self, run: Run) -> None:
         check_capturable(self.param_groups, run)
-        for i, group in enumerate(self.param_groups):
+        for i, group in run.groups_seen.changed(self.param_groups):
             _options.refuse_switches(group, f"group {i}")
             options = rule_options(group, run.device.type, self._config)
             if options != run.options[i]:

@@ -22,6 +22,7 @@ import torch.distributed as dist
 from ._capture import Captured
 from ._errors import Error, NumericalError, UsageError
 from ._gradients import Found, Gradients, Redistributed, unlike, unlike_options
+from ._options import GroupsSeen
 from ._run_exchange import RunExchange
 from ._run_memory import Setup
 from ._step import NUMBERS
@@ -62,6 +63,11 @@ class Run(RunExchange):
         # and the layers that were clipped since then (_qk_clip.py).
         self.has_moved = False
         self.clipped: set[str] = set()
+        # On a GPU: before and after the work of a step.
+        self._edges = [
+            torch.cuda.Event() for _ in range(2 if self._stream else 0)
+        ]
+        self.groups_seen = GroupsSeen()
         self._pid = os.getpid()
         self._failure: tuple[str, Exception] | None = None  # of this step
         self._rates: Sequence[float] = ()  # of this step
@@ -158,12 +164,15 @@ class Run(RunExchange):
         if current == self._stream:
             yield
             return
-        self._stream.wait_stream(current)
+        before, after = self._edges
+        before.record(current)
+        self._stream.wait_event(before)
         try:
             with torch.cuda.stream(self._stream):
                 yield
         finally:
-            current.wait_stream(self._stream)
+            after.record(self._stream)
+            current.wait_event(after)
 
     def _begun(
         self, found: Found | Exception, rates: Sequence[float]
@@ -221,6 +230,7 @@ class Run(RunExchange):
         for group, options in self._former.items():
             self._step.set_options(group, options)
             self.options[group] = options
+        self.groups_seen.forget()
 
     def _remember(self, found: Any) -> None:
         """Sends the reduced numbers to the host, which reads them later."""
@@ -490,7 +500,7 @@ class Run(RunExchange):
         parameters: Sequence[torch.Tensor],
         found: Found,
     ) -> None:
-        if any(g is None for g in found):
+        if type(None) in set(map(type, found)):
             there = [g is not None for g in found]
             parameters = [p for p, had in zip(parameters, there) if had]
             self.counts = [n + had for n, had in zip(self.counts, there)]

@@ -433,6 +433,28 @@ void LentStep::capture(std::span<const LentGradient> gradients,
   parts.abandon();
 }
 
+bool LentStep::needs(int32_t number, int64_t step) const {
+  const auto& actions = parts_->rank.schedule.actions;
+  if (number < 0 || number >= std::ssize(actions) ||
+      !actions[index(number)].is_in_rooms())
+    throw UsageError(cat("a step on lent memory: action ", number,
+                         " is no exchange of a team"));
+  return parts_->updates.needs(actions[index(number)], step);
+}
+
+void LentStep::end() {
+  Parts& parts = *parts_;
+  if (parts.state == Parts::State::kBegun) parts.state = Parts::State::kRunning;
+  parts.require(Parts::State::kRunning, "end", "after begin");
+  parts.skip_collectives();
+  const auto& actions = parts.rank.schedule.actions;
+  parts.abandon();
+  if (parts.next < actions.size())
+    throw UsageError(cat("a step on lent memory: end was called before action ",
+                         parts.next, ", ", quoted(actions[parts.next].label)));
+  parts.rank.level_scratch();
+}
+
 void LentStep::abandon() { parts_->abandon(); }
 
 LentOutcome LentStep::outcome() {

@@ -25,7 +25,7 @@ class MayAllocate {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
-std::byte* pinned(int64_t bytes) {
+std::byte* host_memory_of(int64_t bytes) {
   void* memory = nullptr;
   check_cuda(cudaMallocHost(&memory, static_cast<size_t>(bytes)),
              "cudaMallocHost");
@@ -35,7 +35,7 @@ std::byte* pinned(int64_t bytes) {
 
 constexpr int64_t kReadBytes = 8;
 
-void fetch(std::byte* to, const std::byte* from, int64_t bytes,
+void read_back(std::byte* to, const std::byte* from, int64_t bytes,
            cudaStream_t stream) {
   CANZONA_CHECK(bytes <= kReadBytes, "a number of ", bytes, " bytes");
   check_cuda(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes),
@@ -43,7 +43,7 @@ void fetch(std::byte* to, const std::byte* from, int64_t bytes,
              "copy of a replay's numbers");
 }
 
-bool is_captured(cudaStream_t stream) {
+bool is_being_captured(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   check_cuda(cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing");
   return status == cudaStreamCaptureStatusActive;
@@ -55,7 +55,7 @@ ReplayedMemory::ReplayedMemory(const PushedBytes& scalars,
                                const PushedBytes& tables)
     : num_scalars_(std::ssize(scalars.bytes())),
       size_(kHead + num_scalars_ + std::ssize(tables.bytes())),
-      host_(pinned(size_)) {
+      host_(host_memory_of(size_)) {
   void* memory = nullptr;
   const cudaError_t status = cudaMalloc(&memory, static_cast<size_t>(size_));
   if (status != cudaSuccess) cudaFreeHost(host_);
@@ -139,7 +139,7 @@ void CallerCapture::issue(cudaStream_t stream) {
   const MayAllocate may;
   first_ = run_dry(work_.first);
   then_ = run_dry(work_.then);
-  told_ = pinned(read_bytes() + kReadBytes);
+  told_ = host_memory_of(read_bytes() + kReadBytes);
   check_cuda(cudaStreamCreateWithFlags(&beside_, cudaStreamNonBlocking),
              "cudaStreamCreateWithFlags");
   check_cuda(cudaEventCreateWithFlags(&edge_, cudaEventDisableTiming),
@@ -150,7 +150,7 @@ void CallerCapture::issue(cudaStream_t stream) {
   };
   order(stream, beside_);
   for (size_t i = 0; i < work_.reads.size(); ++i)
-    fetch(told_ + i * kReadBytes, work_.reads[i].from, work_.reads[i].bytes,
+    read_back(told_ + i * kReadBytes, work_.reads[i].from, work_.reads[i].bytes,
           beside_);
   check_cuda(cudaLaunchHostFunc(beside_, begin_replay, address_),
              "cudaLaunchHostFunc");
@@ -160,7 +160,7 @@ void CallerCapture::issue(cudaStream_t stream) {
   order(beside_, stream);
   engine_.raise(work_.refusal, then_.memory->refusal());
   record(then_, work_.then, stream);
-  fetch(told_ + read_bytes(), reinterpret_cast<const std::byte*>(work_.skip),
+  read_back(told_ + read_bytes(), reinterpret_cast<const std::byte*>(work_.skip),
         sizeof(int32_t), stream);
   check_cuda(cudaLaunchHostFunc(stream, end_replay, address_),
              "cudaLaunchHostFunc");
@@ -203,7 +203,7 @@ void CallerCapture::end_replay(void* address) {
 
 void CudaEngine::add_to_capture(CapturedWork work) {
   CANZONA_CHECK(recording_ == nullptr, "a capture inside repeated work");
-  if (!is_captured(own_stream_))
+  if (!is_being_captured(own_stream_))
     throw UsageError("the engine's stream is not being captured");
   captures_.push_back(std::make_unique<CallerCapture>(*this, std::move(work)));
   captures_.back()->issue(own_stream_);
