@@ -1,7 +1,7 @@
 // Work of an engine inside a graph that the engine's caller captures, such as a
 // CUDA graph of PyTorch's that has a model's forward, backward and step.
 //
-//   add_to_capture(engine, {.first = look, .then = update, …});
+//   part = add_to_capture(engine, {.first = look, .then = update, …});
 //
 // Graphs of our own give way to the caller's: `repeat` and `guard` inside the
 // work become parts of that graph. The scalars of `then` are asked for anew
@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -21,8 +22,8 @@
 namespace canzona {
 
 // All functions may be called more often than the work is done. Those of a
-// replay run on a thread of the device's while nobody else may use the engine;
-// they must not call the device, and must outlive every replay.
+// replay run on a thread of the device's while nobody else may use the engine,
+// and must not call the device.
 struct CapturedWork {
   // A number of up to 8 bytes in the engine's memory.
   struct Read {
@@ -46,9 +47,20 @@ struct CapturedWork {
   const int32_t* skip = nullptr;
 };
 
+// The memory of captured work: its graph must not be replayed once this is gone.
+// A replay that is under way then calls none of its functions.
+class CapturedPart {
+ public:
+  CapturedPart() = default;
+  virtual ~CapturedPart() = default;
+  CapturedPart(const CapturedPart&) = delete;
+  CapturedPart& operator=(const CapturedPart&) = delete;
+};
+
 // Throws UsageError if the engine's stream is not being captured, if the work
 // asks for results, or if it needs more scratch than earlier work has left: a
-// step outside of the capture must come first.
-void add_to_capture(Engine& engine, CapturedWork work);
+// step outside of the capture must come first. The engine must outlive the
+// result.
+std::unique_ptr<CapturedPart> add_to_capture(Engine& engine, CapturedWork work);
 
 }  // namespace canzona

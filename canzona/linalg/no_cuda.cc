@@ -23,7 +23,8 @@ std::unique_ptr<Engine> make_cuda_engine(int /*device*/, void* /*stream*/,
 
 const MemoryOps& cuda_memory_ops() { throw UsageError(kWhyNot); }
 
-void add_to_capture(Engine& /*engine*/, CapturedWork /*work*/) {
+std::unique_ptr<CapturedPart> add_to_capture(Engine& /*engine*/,
+                                             CapturedWork /*work*/) {
   throw UsageError(kWhyNot);
 }
 

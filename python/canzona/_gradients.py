@@ -61,7 +61,7 @@ class Gradients:
         self._usual: tuple[bool, list[torch.dtype], list[torch.Size]] | None
         self._usual = None
         self._kinds: list[int] = []  # by parameter, of usual gradients
-        self._are_usual = False  # those that were collected last
+        self.are_usual = False  # those that were collected last
         # Gradients that ranks have agreed to redistribute, by parameter: zeros
         # in their place, for a step in which this rank has none.
         self._agreed: dict[int, Any] = {}
@@ -99,7 +99,7 @@ class Gradients:
         """This rank's parts, contiguous; or what is wrong with one, or must be
         agreed on first."""
         usual = self._collect_usual(parameters)
-        self._are_usual = usual is not None
+        self.are_usual = usual is not None
         if usual is not None:
             return usual
         found: Found = []
@@ -181,7 +181,7 @@ class Gradients:
 
         A gradient of which this rank has no elements is there all the same, at
         `anywhere`; so are those of other ranks' own copies (Likeness)."""
-        if self._are_usual:
+        if self.are_usual:
             own = list(map(torch.Tensor.data_ptr, found))  # type: ignore
             kinds = self._kinds
             if 0 in own:

@@ -77,6 +77,7 @@ class Run(RunExchange):
         self._former: dict[int, dict[str, str]] = {}
         self._gradients = Gradients(self.names, self.layout, self.device)
         self._gradients.expect(parameters)
+        self._everywhere = [True] * len(parameters)
         self.keys: dict[int, str] = {}  # of states, by number
         self.owned: list[Any] = []  # states that owners have, of all ranks
         self.shared: dict[int, list[str]] = {}  # keys of states in parts
@@ -245,8 +246,13 @@ class Run(RunExchange):
         numbers.copy_(self._numbers, non_blocking=True)
         seen.record()
         # Not the gradients themselves, whose memory is the caller's.
-        there = [g is not None for g in found]
-        self._pending = (seen, there)
+        self._pending = seen, self._there(found)
+
+    def _there(self, found: Found) -> list[bool]:
+        """Which parameters have a gradient."""
+        if self._gradients.are_usual:
+            return self._everywhere
+        return [g is not None for g in found]
 
     def is_warm(self) -> bool:
         """True if a step has been carried out, and its numbers are known."""
@@ -500,8 +506,8 @@ class Run(RunExchange):
         parameters: Sequence[torch.Tensor],
         found: Found,
     ) -> None:
-        if type(None) in set(map(type, found)):
-            there = [g is not None for g in found]
+        there = self._there(found)
+        if not all(there):
             parameters = [p for p, had in zip(parameters, there) if had]
             self.counts = [n + had for n, had in zip(self.counts, there)]
             self.put_counts()

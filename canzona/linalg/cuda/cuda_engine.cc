@@ -75,7 +75,6 @@ CudaEngine::~CudaEngine() {
   cudaStreamSynchronize(own_stream_);
   scratch.set_stream(nullptr);
   for (auto& algebra : algebras_) algebra.reset();
-  captures_.clear();
   graphs_.reset();
   libraries_.reset();
   if (workspace_ != nullptr) memory().release(workspace_);

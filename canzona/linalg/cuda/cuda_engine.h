@@ -37,7 +37,6 @@
 #include <vector>
 
 #include "canzona/linalg/cuda/device.h"
-#include "canzona/linalg/cuda/graph/caller_capture.h"
 #include "canzona/linalg/cuda/graph/graphs.h"
 #include "canzona/linalg/cuda/graph/recording.h"
 #include "canzona/linalg/engine.h"
@@ -190,9 +189,6 @@ class CudaEngine final : private OwnsCudaScratch, public Engine {
 
   int64_t num_graphs() const;  // ready for replay
 
-  // In graph/caller_capture.cc.
-  void add_to_capture(CapturedWork work);
-
   // In dense.cc.
   void set_products(Products products) override { products_ = products; }
   void product(Matrices c, double alpha, ConstMatrices a, Op op_a,
@@ -324,7 +320,6 @@ class CudaEngine final : private OwnsCudaScratch, public Engine {
   std::unique_ptr<Libraries> libraries_;
   std::unique_ptr<LtProducts> lt_products_;
   std::unique_ptr<Graphs> graphs_;
-  std::vector<std::unique_ptr<CallerCapture>> captures_;
   std::array<std::unique_ptr<Algebra>, 4> algebras_;
   std::byte* results_ = nullptr;  // in host memory
   int64_t results_size_ = 0;

@@ -84,6 +84,7 @@ struct LentStep::Parts {
   State state = State::kUnbound;
   size_t next = 0;  // next action
   bool has_outcome = false;
+  std::vector<std::unique_ptr<CapturedPart>> captured;
   // In this step.
   bool has_looked = false, has_squares = false, is_clipped = false;
 
@@ -425,7 +426,7 @@ void LentStep::capture(std::span<const LentGradient> gradients,
   work.refusal = parts.check.numbers();
   work.skip = rank.skip;
   try {
-    add_to_capture(rank.lead, std::move(work));
+    parts.captured.push_back(add_to_capture(rank.lead, std::move(work)));
   } catch (...) {
     parts.abandon();
     throw;

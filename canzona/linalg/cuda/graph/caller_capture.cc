@@ -201,18 +201,17 @@ void CallerCapture::end_replay(void* address) {
   capture.work_.after(skipped != 0, capture.is_refused_);
 }
 
-void CudaEngine::add_to_capture(CapturedWork work) {
-  CANZONA_CHECK(recording_ == nullptr, "a capture inside repeated work");
-  if (!is_being_captured(own_stream_))
-    throw UsageError("the engine's stream is not being captured");
-  captures_.push_back(std::make_unique<CallerCapture>(*this, std::move(work)));
-  captures_.back()->issue(own_stream_);
-}
-
-void add_to_capture(Engine& engine, CapturedWork work) {
+std::unique_ptr<CapturedPart> add_to_capture(Engine& engine,
+                                             CapturedWork work) {
   if (engine.kind() != "cuda")
     throw UsageError("only work of a GPU can be part of a CUDA graph");
-  static_cast<CudaEngine&>(engine).add_to_capture(std::move(work));
+  auto& gpu = static_cast<CudaEngine&>(engine);
+  const cudaStream_t stream = gpu.stream();
+  if (!is_being_captured(stream))
+    throw UsageError("the engine's stream is not being captured");
+  auto part = std::make_unique<CallerCapture>(gpu, std::move(work));
+  part->issue(stream);
+  return part;
 }
 
 }  // namespace canzona

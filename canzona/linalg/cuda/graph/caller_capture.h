@@ -4,12 +4,10 @@
 
 #include <cuda_runtime_api.h>
 
-#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
-#include <vector>
 
 #include "canzona/linalg/caller_capture.h"
 #include "canzona/linalg/cuda/graph/recording.h"
@@ -46,14 +44,12 @@ class ReplayedMemory {
   std::byte* device_ = nullptr;
 };
 
-// Lives as long as its engine. What its graph calls outlives both, so that a
-// replay that comes too late finds nobody rather than freed memory.
-class CallerCapture {
+// What its graph calls outlives it, so that a replay under way finds nobody
+// rather than freed memory.
+class CallerCapture final : public CapturedPart {
  public:
   CallerCapture(CudaEngine& engine, CapturedWork work);
-  ~CallerCapture();
-  CallerCapture(const CallerCapture&) = delete;
-  CallerCapture& operator=(const CallerCapture&) = delete;
+  ~CallerCapture() override;
 
   // Issues the work to the stream that is being captured.
   void issue(cudaStream_t stream);
@@ -65,7 +61,7 @@ class CallerCapture {
   };
   struct Address {
     std::mutex mutex;
-    CallerCapture* capture = nullptr;  // null: its engine is gone
+    CallerCapture* capture = nullptr;  // null: it is gone
   };
 
   Recorded run_dry(const std::function<void()>& work);
