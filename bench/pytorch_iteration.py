@@ -3,7 +3,7 @@
 
   pytorch_iteration.py                          Qwen3-0.6B, vocabulary 4,096
   pytorch_iteration.py --layers 4 --tokens 4096 --device cpu --eager    a trial
-  pytorch_iteration.py --rate 1200              the GPU at one rate
+  pytorch_iteration.py --rates 0 1200           also with the GPU at one rate
 
 A decoder with Qwen3's shapes (grouped queries, norms of queries and keys, gated MLP,
 tied head), fp32 weights, bf16 autocast, compiled once by torch.compile; every
@@ -16,8 +16,8 @@ the power during both; their product, the work in millions of cycles; a step tha
 waited for, and the host's time of it; an iteration that accumulates 64k tokens.
 
 What forward and backward take depends on what runs between them, where power limits the
-GPU: the cycles then stay the same, and the rate falls. --rate 1200 fixes the rate as well
-(it needs the right to), so that no optimizer slows the work of another part.
+GPU: the cycles then stay the same, and the rate falls. --rates 0 1200 also measures at a rate
+that is fixed (it needs the right to), where no part slows another.
 """
 
 import argparse
@@ -148,8 +148,12 @@ class Bench:
                                     device=self.device)
         self.targets = torch.randint(options.vocabulary, shape,
                                      device=self.device).flatten()
-        self.runs = (self.model if options.eager
-                     else torch.compile(self.model))
+        self.runs = self.model
+        if options.per_block:
+            for block in self.model.blocks:
+                block.compile()
+        elif not options.eager:
+            self.runs = torch.compile(self.model)
 
     def wait(self):
         if self.device == "cuda":
@@ -201,7 +205,7 @@ class Bench:
         with Sensors() as sensors:
             self.wait()
             begin, first, marks = time.perf_counter(), mark(), []
-            for _ in range(4 * self.options.rounds):
+            for _ in range(2 * self.options.rounds):
                 optimizer.zero_grad()
                 self.work()
                 middle = mark()
@@ -291,19 +295,18 @@ class Sensors:
 
 @contextlib.contextmanager
 def fixed_rate(megahertz):
-    """The multiprocessors at one rate, if that is allowed."""
+    """The multiprocessors at one rate; False if that is not allowed."""
     def tell(*words):
         return subprocess.run(["nvidia-smi", *words], capture_output=True,
                               text=True, check=False)
 
     if not megahertz:
-        yield
+        yield True
         return
     said = tell("-lgc", f"{megahertz},{megahertz}")
-    if said.returncode != 0:
-        raise SystemExit(f"--rate: {said.stdout.strip()} {said.stderr.strip()}")
+    print(f"{megahertz} MHz: {said.stdout.strip()} {said.stderr.strip()}")
     try:
-        yield
+        yield said.returncode == 0
     finally:
         tell("-rgc")
 
@@ -319,11 +322,21 @@ def main():
     add("--accumulate", type=int, default=64 * 1024, help="tokens; 0: not timed")
     add("--rounds", type=int, default=10)
     add("--eager", action="store_true", help="do not compile the model")
-    add("--rate", type=int, default=0, help="MHz of the multiprocessors")
-    add("--only", nargs="*", help="optimizers whose name contains one of these")
+    add("--per-block", action="store_true",
+        help="compile a block, which takes seconds, instead of the model")
+    add("--rates", type=int, nargs="*", default=[0],
+        help="MHz of the multiprocessors, one after the other; 0: free")
+    add("--only", nargs="*", help="names of optimizers")
     options = parser.parse_args()
-    with fixed_rate(options.rate):
-        measure(options)
+    bench = Bench(options)
+    print(f"torch {torch.__version__}, canzona {canzona.__version__}, "
+          f"{options.layers} layers, {options.tokens} tokens")
+    found = {}
+    for rate in options.rates:
+        with fixed_rate(rate) as is_fixed:
+            if is_fixed:
+                found[rate] = measure(bench)
+    print(json.dumps(found))
 
 
 _COLUMNS = ("iteration_ms", "tokens_s", "work_ms", "step_ms", "work_mhz",
@@ -331,14 +344,12 @@ _COLUMNS = ("iteration_ms", "tokens_s", "work_ms", "step_ms", "work_mhz",
             "waited_step_ms", "host_ms", "accumulated_ms")
 
 
-def measure(options):
-    bench = Bench(options)
-    print(f"torch {torch.__version__}, canzona {canzona.__version__}, "
-          f"{options.layers} layers, {options.tokens} tokens")
+def measure(bench):
+    options = bench.options
     print(f"{'':28}" + "".join(f"{n:>15}" for n in _COLUMNS), flush=True)
     found = {}
     for name, make in optimizers(options.device).items():
-        if options.only and not any(w in name for w in options.only):
+        if options.only and name not in options.only:
             continue
         row, optimizer = bench.row(make)
         found[name] = row
@@ -347,7 +358,7 @@ def measure(options):
         if hasattr(optimizer, "close"):
             optimizer.close()
         del optimizer
-    print(json.dumps(found))
+    return found
 
 
 if __name__ == "__main__":

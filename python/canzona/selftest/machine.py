@@ -99,10 +99,18 @@ def _wait(device: str) -> None:
         torch.cuda.synchronize()
 
 
-def ranks_share_gpus() -> bool:
-    """True if this machine runs more ranks than it has GPUs."""
+def ranks_per_gpu(device: str) -> float:
+    """How many ranks of this machine share a GPU; 1 on CPUs."""
+    if device != "cuda":
+        return 1
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    return ranks > torch.cuda.device_count() > 0
+    return ranks / torch.cuda.device_count()
+
+
+def is_crowded(device: str) -> bool:
+    """True if so many ranks share a GPU that all checks would take minutes:
+    they take turns on it, and send through sockets."""
+    return ranks_per_gpu(device) > 4
 
 
 def _pattern(rank: int, size: int) -> torch.Tensor:
@@ -129,7 +137,7 @@ def links(device: str) -> dict[str, Any]:
     all-reduce. Raises if a number arrives changed. Ranks that share a GPU have
     sockets, and send a little to the next one alone."""
     rank, world = dist.get_rank(), dist.get_world_size()
-    shared = device == "cuda" and ranks_share_gpus()
+    shared = ranks_per_gpu(device) > 1
     size = _SEND["cpu" if shared else device]
     mine = _pattern(rank, size).to(device)
     got = torch.empty_like(mine)

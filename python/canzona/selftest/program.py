@@ -50,6 +50,14 @@ def _arguments(words: list[str]) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
+# What is left out where ranks share a GPU.
+_LIGHTER = "ranks share a GPU: links of neighbours alone, a step of tiny"
+_LIGHTEST = (
+    "more than 4 ranks share a GPU: links of neighbours alone; SOAP, Shampoo "
+    "and AdamW on FSDP2 alone; no step is timed"
+)
+
+
 class _Program:
     def __init__(self, options: argparse.Namespace):
         self.options = options
@@ -128,17 +136,17 @@ class _Program:
         if self.world > 1:
             at("links")
             found["links"] = machine.links(device)
-            if device == "cuda" and machine.ranks_share_gpus():
-                found["lighter"] = (
-                    "ranks share a GPU: links of neighbours, a tiny step"
-                )
+            if machine.ranks_per_gpu(device) > 1:
+                found["lighter"] = _LIGHTER
+            if machine.is_crowded(device):
+                found["lighter"] = _LIGHTEST
             more, found["layouts"] = checks.same_on_layouts(
                 values, device, at
             )
             faults += more
         more, found["checkpoint"] = checks.checkpoint(values, device, at)
         faults += more
-        if self.options.model != "none":
+        if self.options.model != "none" and not machine.is_crowded(device):
             at("step")
             size = speed.chosen(self.options.model, self.options.layers, device)
             found["step"] = speed.steps(

@@ -123,7 +123,7 @@ def verdict(found: dict[str, Any]) -> str:
         rest = f" (and {more} more in the file)" if more else ""
         return f"FAILED: {found['faults'][0]}{rest}"
     ranks = found["ranks"]
-    runs = len(found.get("layouts", [])) * len(found.get("hashes", {}))
+    runs = sum(part.startswith("layout ") for part in found.get("parts", {}))
     what = (
         f"{runs} runs on {ranks} ranks have the bits of one"
         if runs
