@@ -103,16 +103,13 @@ class Muon(torch.optim.Optimizer):
             scale_extra=extra_scale_factor,
         )
         for name in ours.keys() & {*self._options, *_THEIRS}:
-            raise UsageError(
-                f"register({name}=…): Megatron sets {name} by options of its own"
-            )
+            raise UsageError(f"register({name}=…): Megatron sets {name} itself")
         self._options.update(ours)
         self._by_head = bool(self._options.pop("heads", False))
         is_blockwise = _known("--muon-tp-mode", tp_mode, _TP_MODES)
         self._worlds = worlds_of(pg_collection, not is_blockwise)
         self._is_qkv = (is_qkv_fn if split_qkv else None) or (lambda _: False)
-        self._qkv = qkv_split_shapes
-        self._chunks = list(model_chunks)
+        self._qkv, self._chunks = qkv_split_shapes, list(model_chunks)
         self._parts: list[_Part] = []
         self._planned: list[int] | None = None  # ids of the plans' parameters
         super().__init__(
