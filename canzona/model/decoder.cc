@@ -244,7 +244,8 @@ void Decoder<Real>::layer_backward(size_t i, const Pass<Real>& pass,
                                    Real* gradient, Announce what) {
   const Real* x = stream(pass, i);
   const LayerSaved<Real>& saved = slot_of(pass).layers[i];
-  if (config_.recompute) layers_[i].forward(x, saved, nullptr);
+  if (config_.recompute == Recompute::kLayer)
+    layers_[i].forward(x, saved, nullptr);
   layers_[i].backward(x, saved, gradient, what);
 }
 
