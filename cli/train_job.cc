@@ -4,6 +4,7 @@
 #include <charconv>
 #include <filesystem>
 
+#include "canzona/base/device_kind.h"
 #include "canzona/base/error.h"
 #include "canzona/base/files.h"
 #include "canzona/base/text.h"
@@ -394,6 +395,9 @@ TrainJob make_job(const TrainConfig& config, const Mesh& mesh,
   job.settings = settings_of(config);
   job.context = context_length_of(config);
   check_training(job.settings, mesh);
+  job.device = config.device;
+  if (device_kind(job.device).has_own_memory)
+    check_device_training(job.settings, mesh);
   job.link = link_of(config);
   TrainPlan made = plan_training(config, job.settings, mesh, limits);
   require_sound(made.plan);
@@ -433,15 +437,19 @@ void predict_at(const MachineSpeed& speed, TrainJob& job) {
 }
 
 void require_memory(const TrainJob& job, int64_t ranks_here) {
-  const int64_t needed = ranks_here * job.most_bytes();
+  const int32_t fullest = job.fullest_rank();
+  const int64_t needed =
+      ranks_here * (device_kind(job.device).has_own_memory
+                        ? job.staging_of[static_cast<size_t>(fullest)]
+                        : job.most_bytes());
   const int64_t there = available_memory();
   if (needed <= there || there == 0) return;
   throw UsageError(
       cat("the run needs ", human_bytes(needed), " (", ranks_here,
           ranks_here == 1 ? " rank of " : " ranks of ",
-          human_bytes(job.most_bytes()), "), but this machine has ",
+          human_bytes(needed / ranks_here), "), but this machine has ",
           human_bytes(there),
-          " free; try model.recompute=true, a smaller batch.micro, or more "
+          " free; try model.recompute=layer, a smaller batch.micro, or more "
           "machines"));
 }
 

@@ -46,7 +46,7 @@ struct TestRun {
   std::string split = "none";
   bool tied = false;
   int64_t experts = 0;
-  bool recompute = false;
+  Recompute recompute = Recompute::kOff;
   bool reuse = false;
   std::string zero = "zero1";
   std::string zero_experts = {};
