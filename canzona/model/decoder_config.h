@@ -137,6 +137,11 @@ struct DecoderSizes {
 DecoderSizes decoder_sizes(const DecoderConfig& config,
                            const Parallel& parallel);
 
+// Sets the cosines and sines of the angles by which pairs of a query's or key's
+// numbers are rotated: reach x head_dim / 2.
+template <class Real>
+void fill_angles(Real* cosines, Real* sines, const DecoderConfig& config);
+
 // ExpertSizes are the sizes of the expert block of one layer on a rank.
 //
 //   const ExpertSizes sizes = expert_sizes(config, parallel);
