@@ -18,7 +18,7 @@ const DecoderConfig& checked(const DecoderConfig& config,
                              const std::string& name) {
   check_decoder(config, name);
   const DeviceKind* kind = find_device_kind(engine.kind());
-  if (kind == nullptr || !kind->trains_models)
+  if (kind == nullptr || kind->has_own_memory)
     throw UsageError(cat("decoder ", quoted(name),
                          ": computes on a CPU, the engine is of kind ",
                          quoted(engine.kind())));

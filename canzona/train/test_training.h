@@ -56,6 +56,10 @@ struct TestRun {
   int64_t bucket_elements = 5000;
   double clip = 1;
   DType wire = DType::kFp32;
+  DType parameters = DType::kFp32;
+  std::function<std::unique_ptr<Engine>()> make_engine = [] {
+    return make_cpu_engine();
+  };
   const std::atomic<int>* stop = nullptr;
   int64_t eval_sequences = 1 << 20;
   int64_t micro_batch = 2;
@@ -141,7 +145,7 @@ inline Plan test_plan(const TestRun& run, const TrainSettings& settings) {
   PlanOptions options;
   options.strategy = run.strategy;
   options.splits = parse_splits(run.split);
-  options.parameters = DType::kFp32;
+  options.parameters = run.parameters;
   options.bucket_elements = run.bucket_elements;
   const Mesh mesh = parse_mesh(run.mesh);
   options.zero.sizes = parse_zero(run.zero, mesh.homes());
@@ -201,7 +205,7 @@ inline TestOutcome run_test(const TestRun& run,
   TestObserver observer(run, outcome);
   run_ranks(plan.mesh.world(), {.communicator = communicator},
             [&](Communicator& world) {
-              const auto engine = make_cpu_engine();
+              const auto engine = run.make_engine();
               const TrainResult result =
                   train(settings, plan, batches, world, *engine, &observer);
               if (world.rank() == 0) outcome.result = result;

@@ -472,7 +472,8 @@ void check_device_training(const TrainSettings& settings, const Mesh& mesh) {
     throw UsageError(
         "qk_clip.tau: training on a GPU does not support QK-clip yet; expected "
         "0");
-  check_device_decoder(settings.decoder, "the model");
+  if (!settings.make_device_decoder)
+    check_device_decoder(settings.decoder, "the model");
 }
 
 void check_training(const TrainSettings& settings, const Mesh& mesh) {
