@@ -305,11 +305,11 @@ TrainSettings settings_of(const TrainConfig& config) {
   return settings;
 }
 
-int64_t staging_bytes(const TrainSettings& settings, const Plan& plan,
-                      int32_t rank) {
+int64_t staging_bytes(const TrainJob& job, int32_t rank) {
+  const TrainSettings& settings = job.settings;
   const bool staged =
       settings.saving.every > 0 && settings.saving.store.background;
-  return staged ? given_bytes(plan, rank, settings.runtime) : 0;
+  return staged ? given_bytes(job.plan, rank, settings.runtime, job.device) : 0;
 }
 
 // The plan was made to fit without the staging memory.
@@ -345,7 +345,7 @@ int64_t checkpoint_bytes(const TrainJob& job) {
   if (saving.every == 0) return 0;
   int64_t bytes = 0;
   for (int32_t r = 0; r < job.plan.mesh.world(); ++r)
-    bytes += given_bytes(job.plan, r, job.settings.runtime);
+    bytes += given_bytes(job.plan, r, job.settings.runtime, job.device);
   // A new checkpoint exists before an old one is removed.
   const int64_t kept = saving.store.keep_last;
   return bytes * (kept == 0 ? 1 : kept + 1);
@@ -411,7 +411,7 @@ TrainJob make_job(const TrainConfig& config, const Mesh& mesh,
   job.ranks = predict(job.plan);
   for (int32_t r = 0; r < mesh.world(); ++r) {
     job.activations_of.push_back(training_memory(job.settings, job.plan, r));
-    job.staging_of.push_back(staging_bytes(job.settings, job.plan, r));
+    job.staging_of.push_back(staging_bytes(job, r));
   }
   job.activations = job.activations_of[static_cast<size_t>(job.fullest_rank())];
   require_room_for_saving(job,

@@ -57,9 +57,9 @@ struct TestRun {
   double clip = 1;
   DType wire = DType::kFp32;
   DType parameters = DType::kFp32;
-  std::function<std::unique_ptr<Engine>()> make_engine = [] {
-    return make_cpu_engine();
-  };
+  std::string device = "cpu";
+  // In the place of the device's own.
+  std::function<std::unique_ptr<Engine>()> make_engine = {};
   const std::atomic<int>* stop = nullptr;
   int64_t eval_sequences = 1 << 20;
   int64_t micro_batch = 2;
@@ -141,7 +141,7 @@ inline TrainSettings test_settings(const TestRun& run) {
 inline Plan test_plan(const TestRun& run, const TrainSettings& settings) {
   Model model = decoder_shapes(settings.decoder, "test");
   route(model, {});
-  const auto rule = make_rule_facts(run.rule, with_device(run.rule, {}, "cpu"));
+  const auto rule = make_rule_facts(run.rule, with_device(run.rule, {}, run.device));
   PlanOptions options;
   options.strategy = run.strategy;
   options.splits = parse_splits(run.split);
@@ -205,7 +205,8 @@ inline TestOutcome run_test(const TestRun& run,
   TestObserver observer(run, outcome);
   run_ranks(plan.mesh.world(), {.communicator = communicator},
             [&](Communicator& world) {
-              const auto engine = run.make_engine();
+              const auto engine =
+                  run.make_engine ? run.make_engine() : make_engine(run.device);
               const TrainResult result =
                   train(settings, plan, batches, world, *engine, &observer);
               if (world.rank() == 0) outcome.result = result;
