@@ -145,9 +145,13 @@ void check_device_decoder(const DecoderConfig& config,
   check_multiple(name, "head_dim", a.head_dim, 16);
   if (a.head_dim > 256)
     refuse(name, cat("head_dim=", a.head_dim, " is above 256"));
-  if (!config.plain_attention && a.head_dim != 64 && a.head_dim != 128)
+  if (config.plain_attention) return;
+  if (a.head_dim != 64 && a.head_dim != 128)
     refuse(name, cat("attention by cuDNN has head_dim 64 and 128, got ",
                      a.head_dim, "; use --attention plain"));
+  if (config.length < 2)
+    refuse(name, cat("attention by cuDNN needs two tokens, got length=",
+                     config.length, "; use --attention plain"));
 }
 
 int64_t device_decoder_memory(const DecoderConfig& config, int64_t in_flight,

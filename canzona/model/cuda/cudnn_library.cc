@@ -19,9 +19,9 @@ namespace {
 
 constexpr const char* kName = "libcudnn.so.9";
 
-// PyTorch brings cuDNN as a package of python3.
-std::vector<std::string> python_packages() {
-  std::vector<std::string> folders;
+// Where the build found headers, and python3's packages: PyTorch brings cuDNN.
+std::vector<std::string> likely_folders() {
+  std::vector<std::string> folders = {CANZONA_CUDNN_FOLDER};
   const std::unique_ptr<FILE, int (*)(FILE*)> pipe(
       popen("python3 -c 'import nvidia; print(*nvidia.__path__, sep=\"\\n\")' "
             "2>/dev/null",
@@ -40,9 +40,7 @@ std::vector<std::string> python_packages() {
 void* open_library() {
   if (void* found = dlopen(kName, RTLD_NOW | RTLD_LOCAL)) return found;
   std::string tried = dlerror();
-  std::vector<std::string> folders = python_packages();
-  folders.insert(folders.begin(), CANZONA_CUDNN_FOLDER);
-  for (const std::string& folder : folders) {
+  for (const std::string& folder : likely_folders()) {
     const std::string path = cat(folder, "/", kName);
     if (void* found = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) return found;
     tried += cat("; ", dlerror());
