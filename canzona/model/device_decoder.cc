@@ -2,7 +2,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/model/device_memory.h"
+#include "canzona/model/device_decoder_memory.h"
 #include "canzona/model/trained_decoder.h"
 
 namespace canzona {
@@ -19,8 +19,8 @@ int64_t head_chunk(const DecoderConfig& config) {
   constexpr int64_t kStep = 128;
   const int64_t tokens = config.tokens();
   if (config.head_chunk > 0) return std::min(config.head_chunk, tokens);
-  const int64_t most = std::max(
-      kMostLogits / config.architecture.vocab / kStep * kStep, kStep);
+  const int64_t most =
+      std::max(kMostLogits / config.architecture.vocab / kStep * kStep, kStep);
   const int64_t chunks = (tokens + most - 1) / most;
   const int64_t even = (tokens + chunks - 1) / chunks;
   return std::min((even + kStep - 1) / kStep * kStep, tokens);
@@ -52,8 +52,8 @@ void check_multiple(const std::string& name, std::string_view what,
 }  // namespace
 
 DeviceSizes::DeviceSizes(const DecoderConfig& config)
-    : DecoderSizes(decoder_sizes(
-          config, {.num_layers = config.architecture.layers})) {
+    : DecoderSizes(
+          decoder_sizes(config, {.num_layers = config.architecture.layers})) {
   head_chunk = canzona::head_chunk(config);
 }
 
@@ -100,12 +100,13 @@ DeviceSpace<T> take_space(const DecoderConfig& config, int64_t together,
 }
 
 template <class T>
-DeviceMemory<T> DeviceMemory<T>::take(const DecoderConfig& config,
-                                      int64_t in_flight, int64_t together,
-                                      Cutter& cutter) {
+DeviceDecoderMemory<T> DeviceDecoderMemory<T>::take(const DecoderConfig& config,
+                                                    int64_t in_flight,
+                                                    int64_t together,
+                                                    Cutter& cutter) {
   const DeviceSizes sizes(config);
   const bool keeps_feed = config.recompute == Recompute::kOff;
-  DeviceMemory memory;
+  DeviceDecoderMemory memory;
   DeviceSaved<T> shared;  // by all layers
   if (config.recompute == Recompute::kLayer)
     shared = take_saved<T>(sizes, true, cutter);
@@ -127,8 +128,8 @@ DeviceMemory<T> DeviceMemory<T>::take(const DecoderConfig& config,
   return memory;
 }
 
-template struct DeviceMemory<float>;
-template struct DeviceMemory<uint16_t>;
+template struct DeviceDecoderMemory<float>;
+template struct DeviceDecoderMemory<uint16_t>;
 
 void check_device_decoder(const DecoderConfig& config,
                           const std::string& name) {
@@ -157,7 +158,7 @@ void check_device_decoder(const DecoderConfig& config,
 int64_t device_decoder_memory(const DecoderConfig& config, int64_t in_flight,
                               int64_t together) {
   Cutter count(nullptr);
-  DeviceMemory<uint16_t>::take(config, in_flight, together, count);
+  DeviceDecoderMemory<uint16_t>::take(config, in_flight, together, count);
   return count.bytes();
 }
 

@@ -55,8 +55,7 @@ enum class Announce {
 };
 
 template <class Real, class Gradient>
-void announce(Weights<Real, Gradient>& weights, int32_t tensor,
-              Announce what) {
+void announce(Weights<Real, Gradient>& weights, int32_t tensor, Announce what) {
   if (what != Announce::kNothing)
     weights.ready(tensor, what == Announce::kLast);
 }

@@ -13,11 +13,11 @@ namespace gpu {
 namespace {
 
 template <class T>
-DeviceMemory<T> cut_memory(const DecoderConfig& config, int64_t in_flight,
-                           int64_t together, std::byte* memory,
-                           int64_t* bytes = nullptr) {
+DeviceDecoderMemory<T> cut_memory(const DecoderConfig& config,
+                                  int64_t in_flight, int64_t together,
+                                  std::byte* memory, int64_t* bytes = nullptr) {
   Cutter cutter(memory);
-  auto cut = DeviceMemory<T>::take(config, in_flight, together, cutter);
+  auto cut = DeviceDecoderMemory<T>::take(config, in_flight, together, cutter);
   if (bytes != nullptr) *bytes = cutter.bytes();
   return cut;
 }
@@ -86,12 +86,9 @@ CudaDecoder<T>::CudaDecoder(const DecoderConfig& config, const Model& shapes,
       memory_(engine.memory().allocate(reserved_)),
       cut_(cut_memory<T>(config, in_flight, together, memory_)),
       attention_(make_attention()),
-      tools_{config_,
-             sizes_,
-             engine_,
-             weights_,
-             cut_.space,
-             Products<T>(engine_, cut_.space.numbers),
+      tools_{config_,         sizes_,
+             engine_,         weights_,
+             cut_.space,      Products<T>(engine_, cut_.space.numbers),
              attention_.get()},
       staged_(static_cast<size_t>(in_flight)),
       keys_(static_cast<size_t>(sizes_.tokens())),
@@ -165,8 +162,8 @@ void CudaDecoder<T>::sort_tokens(Staged& staged) const {
   const int64_t count = sizes_.tokens();
   const StagedTokens to(staged.numbers->data(), count);
   for (int64_t t = 0; t < count; ++t)
-    keys_[static_cast<size_t>(t)] = static_cast<uint64_t>(to.inputs[t]) << 32 |
-                                    static_cast<uint64_t>(t);
+    keys_[static_cast<size_t>(t)] =
+        static_cast<uint64_t>(to.inputs[t]) << 32 | static_cast<uint64_t>(t);
   std::ranges::sort(keys_);
   staged.different = 0;
   for (int64_t i = 0; i < count; ++i) {
@@ -199,10 +196,10 @@ void CudaDecoder<T>::stage(const Pass<float>& pass) {
   }
   sort_tokens(staged);
   check_cuda(
-      cudaMemcpyAsync(slot_of(pass).tokens, staged.numbers->data(),
-                      static_cast<size_t>(staged_tokens(sizes_.tokens())) *
-                          sizeof(int32_t),
-                      cudaMemcpyHostToDevice, engine_.stream()),
+      cudaMemcpyAsync(
+          slot_of(pass).tokens, staged.numbers->data(),
+          static_cast<size_t>(staged_tokens(sizes_.tokens())) * sizeof(int32_t),
+          cudaMemcpyHostToDevice, engine_.stream()),
       "cudaMemcpyAsync");
   staged.copied.record(engine_.stream());
 }
@@ -269,10 +266,8 @@ void CudaDecoder<T>::run_head(const DeviceSlot<T>& slot, T* gradient,
   const int32_t* targets = slot.tokens + sizes_.tokens();
   const float share =
       gradient == nullptr ? 0 : 1 / static_cast<float>(sizes_.tokens());
-  for (int64_t begin = 0; begin < sizes_.tokens();
-       begin += sizes_.head_chunk) {
-    const int64_t count =
-        std::min(sizes_.head_chunk, sizes_.tokens() - begin);
+  for (int64_t begin = 0; begin < sizes_.tokens(); begin += sizes_.head_chunk) {
+    const int64_t count = std::min(sizes_.head_chunk, sizes_.tokens() - begin);
     T* normed = space.normed + begin * sizes_.hidden;
     tools_.norm(normed, x + begin * sizes_.hidden, tensors_.norm, count);
     tools_.products.apply(space.logits, normed, head_map(), count);
@@ -307,8 +302,7 @@ void CudaDecoder<T>::keep_loss(Staged& staged) {
 template <class T>
 void CudaDecoder<T>::finish_losses() {
   losses_copied_.wait();
-  for (size_t i = 0; i < pending_.size(); ++i)
-    *pending_[i] = losses_.data()[i];
+  for (size_t i = 0; i < pending_.size(); ++i) *pending_[i] = losses_.data()[i];
   pending_.clear();
 }
 
@@ -341,11 +335,11 @@ void CudaDecoder<T>::backward(Passes passes, bool last) {
                 });
   with_module(0, passes, [&](const Pass<float>& pass, size_t p) {
     const StagedTokens tokens(slot_of(pass).tokens, sizes_.tokens());
-    embed_backward(engine_, tools_.gradient(tensors_.embedding),
-                   static_cast<const T*>(gradient(p)),
-                   {tokens.places, tokens.rows, tokens.begins,
-                    staged_of(pass).different},
-                   sizes_.hidden);
+    embed_backward(
+        engine_, tools_.gradient(tensors_.embedding),
+        static_cast<const T*>(gradient(p)),
+        {tokens.places, tokens.rows, tokens.begins, staged_of(pass).different},
+        sizes_.hidden);
     announce(weights_, tensors_.embedding, what(p));
   });
 }

@@ -106,7 +106,7 @@ class CudaDecoder final : public TrainedDecoder<float> {
   int64_t together_;
   int64_t reserved_;
   std::byte* memory_;
-  DeviceMemory<T> cut_;
+  DeviceDecoderMemory<T> cut_;
   std::unique_ptr<DeviceAttention<T>> attention_;
   DeviceTools<T> tools_;
   std::vector<DeviceLayer<T>> layers_;

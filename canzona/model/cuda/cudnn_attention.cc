@@ -94,8 +94,7 @@ class Graphs {
     const auto [query, key, value] = graph->sdpa_backward(
         tensor(*graph, kQueries, turned(shape_.heads())),
         tensor(*graph, kKeys, turned(shape_.groups)),
-        tensor(*graph, kValues, values()),
-        tensor(*graph, kOut, heads_of_out()),
+        tensor(*graph, kValues, values()), tensor(*graph, kOut, heads_of_out()),
         tensor(*graph, kOutGradient, heads_of_out()), log_sums, options);
     place(query, kQueryGradient, turned(shape_.heads()));
     place(key, kKeyGradient, turned(shape_.groups));
@@ -137,12 +136,16 @@ class Graphs {
     return {shape_.heads() * shape_.length, shape_.length, 1, 1};
   }
   TensorPointer tensor(Graph& graph, Id id, const Layout& layout) const {
-    return graph.tensor(Tensor_attributes().set_uid(id).set_dim(dim(layout))
+    return graph.tensor(Tensor_attributes()
+                            .set_uid(id)
+                            .set_dim(dim(layout))
                             .set_stride(stride(layout)));
   }
   void place(const TensorPointer& tensor, Id id, const Layout& layout) const {
-    tensor->set_output(true).set_uid(id).set_dim(dim(layout)).set_stride(
-        stride(layout));
+    tensor->set_output(true)
+        .set_uid(id)
+        .set_dim(dim(layout))
+        .set_stride(stride(layout));
   }
 
   AttentionShape shape_;
@@ -221,11 +224,10 @@ class CudnnAttention final : public DeviceAttention<uint16_t> {
     fe::error_t status = graph.build(handle_.get(), {fe::HeurMode_t::A});
     if (status.is_good()) status = graph.get_workspace_size(bytes);
     if (status.is_good()) return bytes;
-    throw UsageError(cat(cudnn_version(), " has no attention for ",
-                         shape_.heads(), " heads of ", shape_.head_dim, " in ",
-                         shape_.groups, " groups, ", shape_.length,
-                         " tokens: ", status.get_message(),
-                         "; use --attention plain"));
+    throw UsageError(cat(
+        cudnn_version(), " has no attention for ", shape_.heads(), " heads of ",
+        shape_.head_dim, " in ", shape_.groups, " groups, ", shape_.length,
+        " tokens: ", status.get_message(), "; use --attention plain"));
   }
 
   Pointers pointers(const AttentionCall<uint16_t>& call, int64_t s) const {
@@ -233,8 +235,8 @@ class CudnnAttention final : public DeviceAttention<uint16_t> {
     const uint16_t* turned = call.turned + token * shape_.turned_cols();
     return {{kQueries, unconst(turned)},
             {kKeys, unconst(turned + shape_.width())},
-            {kValues, unconst(call.qkv + token * shape_.qkv_cols() +
-                              value_offset())},
+            {kValues,
+             unconst(call.qkv + token * shape_.qkv_cols() + value_offset())},
             {kOut, call.out + token * shape_.width()},
             {kLogSums, call.log_sums + token * shape_.heads()}};
   }

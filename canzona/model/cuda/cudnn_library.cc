@@ -45,10 +45,10 @@ void* open_library() {
     if (void* found = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) return found;
     tried += cat("; ", dlerror());
   }
-  throw UsageError(cat(
-      "attention needs cuDNN 9, which was not found (", tried,
-      "); install it (PyTorch brings it; `pip install nvidia-cudnn-cu13`), "
-      "name its folder in LD_LIBRARY_PATH, or use --attention plain"));
+  throw UsageError(
+      cat("attention needs cuDNN 9, which was not found (", tried,
+          "); install it (PyTorch brings it; `pip install nvidia-cudnn-cu13`), "
+          "name its folder in LD_LIBRARY_PATH, or use --attention plain"));
 }
 
 void* library() {
@@ -78,14 +78,13 @@ std::string cudnn_version() {
 }  // namespace canzona
 
 // NOLINTBEGIN: these are cuDNN's names
-#define CANZONA_LEAD(name, result, parameters, arguments)         \
+#define CANZONA_LEAD(name, result, parameters, arguments)                   \
   extern "C" __attribute__((visibility("hidden"))) result name parameters { \
-    static auto* const function = canzona::find(#name, &name);    \
-    return function arguments;                                    \
+    static auto* const function = canzona::find(#name, &name);              \
+    return function arguments;                                              \
   }
 CANZONA_LEAD(cudnnGetVersion, size_t, (), ())
-CANZONA_LEAD(cudnnGetErrorString, const char*, (cudnnStatus_t status),
-             (status))
+CANZONA_LEAD(cudnnGetErrorString, const char*, (cudnnStatus_t status), (status))
 CANZONA_LEAD(cudnnGetLastErrorString, void, (char* message, size_t size),
              (message, size))
 CANZONA_LEAD(cudnnCreate, cudnnStatus_t, (cudnnHandle_t * handle), (handle))
@@ -111,8 +110,8 @@ CANZONA_LEAD(cudnnBackendSetAttribute, cudnnStatus_t,
 CANZONA_LEAD(cudnnBackendGetAttribute, cudnnStatus_t,
              (cudnnBackendDescriptor_t const descriptor,
               cudnnBackendAttributeName_t name,
-              cudnnBackendAttributeType_t type, int64_t wanted,
-              int64_t* count, void* elements),
+              cudnnBackendAttributeType_t type, int64_t wanted, int64_t* count,
+              void* elements),
              (descriptor, name, type, wanted, count, elements))
 CANZONA_LEAD(cudnnBackendExecute, cudnnStatus_t,
              (cudnnHandle_t handle, cudnnBackendDescriptor_t plan,

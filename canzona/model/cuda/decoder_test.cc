@@ -185,8 +185,7 @@ TEST_F(CudaDecoderTest, BitsAreThoseOfEveryRunAndRecomputation) {
          {Recompute::kOff, Recompute::kMlp, Recompute::kLayer}) {
       config.recompute = recompute;
       EXPECT_EQ(on_gpu<uint16_t>(gpu(), DecoderTrial(config), 3), first)
-          << "plain " << plain << ", recompute "
-          << static_cast<int>(recompute);
+          << "plain " << plain << ", recompute " << static_cast<int>(recompute);
     }
   }
 }
@@ -229,8 +228,8 @@ TEST_F(CudaDecoderTest, EvaluatesTheSequencesThatCount) {
   gpu::CudaDecoder<float> decoder(config, trial.shapes, gpu(), weights, 1, 1);
   Whole<float> whole(trial);
   for (const int64_t counted : {-1, 0, 1, 3}) {
-    const double right = whole.decoder.evaluate(trial.sequences, nullptr,
-                                                nullptr, counted);
+    const double right =
+        whole.decoder.evaluate(trial.sequences, nullptr, nullptr, counted);
     EXPECT_NEAR(decoder.evaluate(trial.sequences, nullptr, nullptr, counted),
                 right, 1e-5 * right)
         << counted;
@@ -249,11 +248,13 @@ TEST(DeviceDecoderLimits, AreNamed) {
     return std::string();
   };
   EXPECT_EQ(message([](DecoderConfig&) {}), "");
-  EXPECT_NE(message([](DecoderConfig& c) { c.architecture.hidden = 44; })
-                .find("hidden=44 must be a multiple of 8"),
+  EXPECT_NE(message([](DecoderConfig& c) {
+              c.architecture.hidden = 44;
+            }).find("hidden=44 must be a multiple of 8"),
             std::string::npos);
-  EXPECT_NE(message([](DecoderConfig& c) { c.plain_attention = false; })
-                .find("--attention plain"),
+  EXPECT_NE(message([](DecoderConfig& c) {
+              c.plain_attention = false;
+            }).find("--attention plain"),
             std::string::npos);
   EXPECT_NE(message([](DecoderConfig& c) {
               c = wide_config();

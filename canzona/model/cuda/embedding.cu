@@ -30,8 +30,7 @@ __global__ void __launch_bounds__(256)
     Lot sum = {};
 #pragma unroll 4
     for (int32_t p = begin; p < end; ++p) {
-      const Lot v =
-          load_lot(gradient + int64_t{tokens.places[p]} * cols + j);
+      const Lot v = load_lot(gradient + int64_t{tokens.places[p]} * cols + j);
       for (int i = 0; i < kLot; ++i) sum.at[i] += v.at[i];
     }
     const Lot before = load_lot(to + j);
@@ -64,10 +63,10 @@ void embed_backward(CudaEngine& engine, float* table, const T* gradient,
   check_launched("embedding backward");
 }
 
-#define CANZONA_EMBED(T)                                                      \
-  template void embed<T>(CudaEngine&, T*, const T*, const int32_t*, int64_t,  \
-                         int64_t);                                            \
-  template void embed_backward<T>(CudaEngine&, float*, const T*,              \
+#define CANZONA_EMBED(T)                                                     \
+  template void embed<T>(CudaEngine&, T*, const T*, const int32_t*, int64_t, \
+                         int64_t);                                           \
+  template void embed_backward<T>(CudaEngine&, float*, const T*,             \
                                   const SortedTokens&, int64_t);
 CANZONA_EMBED(float)
 CANZONA_EMBED(uint16_t)

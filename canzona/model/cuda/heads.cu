@@ -67,12 +67,11 @@ __global__ void __launch_bounds__(kThreads)
   if (heads.query_norm != nullptr) {
     float2 sums = {};
     for (int i = 0; i < kLot; ++i) {
-      sums.x += x.low.at[i] * x.low.at[i] +
-                x.high.at[i] * x.high.at[i];
+      sums.x += x.low.at[i] * x.low.at[i] + x.high.at[i] * x.high.at[i];
     }
     sums = team_sums(sums, static_cast<int>(blockDim.x));
-    const float r = rsqrtf(sums.x / static_cast<float>(heads.head_dim) +
-                           heads.epsilon);
+    const float r =
+        rsqrtf(sums.x / static_cast<float>(heads.head_dim) + heads.epsilon);
     Halves w;
     w.load(h < queries ? heads.query_norm : heads.key_norm, half);
     for (int i = 0; i < kLot; ++i) {
@@ -80,8 +79,7 @@ __global__ void __launch_bounds__(kThreads)
       x.high.at[i] *= r * w.high.at[i];
     }
   }
-  const int64_t place =
-      token % static_cast<unsigned>(heads.length) * half;
+  const int64_t place = token % static_cast<unsigned>(heads.length) * half;
   rotate(x, heads.cosines + place, heads.sines + place, end, 1);
   x.store(turned + item * heads.head_dim, end);
 }
@@ -97,10 +95,9 @@ struct HeadStrip {
 // Adds the strip's part of the norm's gradient to `weight_sums`.
 template <class T>
 __device__ void turn_strip_back(T* qkv_gradient, const T* qkv,
-                                const T* turned_gradient,
-                                const Heads<T>& heads, int64_t qkv_cols,
-                                const HeadStrip& strip, const T* weight,
-                                Halves& weight_sums) {
+                                const T* turned_gradient, const Heads<T>& heads,
+                                int64_t qkv_cols, const HeadStrip& strip,
+                                const T* weight, Halves& weight_sums) {
   const int64_t per_token = heads.groups * (heads.per_group + 1);
   const int64_t half = heads.head_dim / 2;
   const auto num_heads = static_cast<unsigned>(strip.num_heads);
@@ -139,10 +136,8 @@ __device__ void turn_strip_back(T* qkv_gradient, const T* qkv,
         gradient = g * gain - value * k;
       };
       for (int i = 0; i < kLot; ++i) {
-        back(d.low.at[i], weight_sums.low.at[i], x.low.at[i],
-             w.low.at[i]);
-        back(d.high.at[i], weight_sums.high.at[i], x.high.at[i],
-             w.high.at[i]);
+        back(d.low.at[i], weight_sums.low.at[i], x.low.at[i], w.low.at[i]);
+        back(d.high.at[i], weight_sums.high.at[i], x.high.at[i], w.high.at[i]);
       }
     }
     d.store(qkv_gradient + raw, end);
@@ -222,9 +217,9 @@ void turn_back(CudaEngine& engine, T* qkv_gradient, const T* qkv,
   add_columns(engine, key_norm_gradient, partial + dim, strips, dim, 2 * dim);
 }
 
-#define CANZONA_TURN(T)                                                    \
-  template void turn<T>(CudaEngine&, T*, const T*, const Heads<T>&);       \
-  template void turn_back<T>(CudaEngine&, T*, const T*, const T*,          \
+#define CANZONA_TURN(T)                                              \
+  template void turn<T>(CudaEngine&, T*, const T*, const Heads<T>&); \
+  template void turn_back<T>(CudaEngine&, T*, const T*, const T*,    \
                              const Heads<T>&, float*, float*, float*);
 CANZONA_TURN(float)
 CANZONA_TURN(uint16_t)

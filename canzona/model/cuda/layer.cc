@@ -41,8 +41,8 @@ void DeviceTools<T>::norm_backward(T* gradient_of_x, const T* x, int32_t weight,
 template <class T>
 Heads<T> DeviceLayer<T>::heads() const {
   const DeviceSizes& sizes = tools_.sizes;
-  Heads<T> h{sizes.tokens(),       sizes.length,         sizes.groups,
-             sizes.per_group,      sizes.head_dim,       tools_.epsilon(),
+  Heads<T> h{sizes.tokens(),       sizes.length,      sizes.groups,
+             sizes.per_group,      sizes.head_dim,    tools_.epsilon(),
              tools_.space.cosines, tools_.space.sines};
   if (tensors_.query_norm < 0) return h;
   h.query_norm = tools_.parameter(tensors_.query_norm);

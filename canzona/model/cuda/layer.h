@@ -14,7 +14,7 @@
 #include "canzona/model/cuda/attention.h"
 #include "canzona/model/cuda/products.h"
 #include "canzona/model/cuda/stages.h"
-#include "canzona/model/device_memory.h"
+#include "canzona/model/device_decoder_memory.h"
 #include "canzona/model/weights.h"
 
 namespace canzona::gpu {

@@ -43,13 +43,14 @@ __device__ Softmax over_threads(Softmax mine) {
 // A block takes a row: once to find its log-sum, once to replace it.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    losses_kernel(float* loss, T* logits, const int32_t* targets,
-                  int64_t vocab, int64_t stride, float share) {
+    losses_kernel(float* loss, T* logits, const int32_t* targets, int64_t vocab,
+                  int64_t stride, float share) {
   T* row = logits + int64_t{blockIdx.x} * stride;
   const int64_t target = targets[blockIdx.x];
   const float wanted = number(row[target]);
   Softmax mine = {-INFINITY, 0};
-  for (int64_t j = int64_t{threadIdx.x} * kLot; j < vocab; j += kThreads * kLot) {
+  for (int64_t j = int64_t{threadIdx.x} * kLot; j < vocab;
+       j += kThreads * kLot) {
     const Lot z = load_lot(row + j);
     float largest = mine.largest;
     for (int i = 0; i < kLot; ++i)
@@ -60,11 +61,11 @@ __global__ void __launch_bounds__(kThreads)
     mine = {largest, mine.sum * __expf(mine.largest - largest) + sum};
   }
   const Softmax all = over_threads(mine);  // everybody has read `wanted`
-  if (threadIdx.x == 0)
-    loss[blockIdx.x] = all.largest + logf(all.sum) - wanted;
+  if (threadIdx.x == 0) loss[blockIdx.x] = all.largest + logf(all.sum) - wanted;
   if (share == 0) return;
   const float factor = share / all.sum;
-  for (int64_t j = int64_t{threadIdx.x} * kLot; j < stride; j += kThreads * kLot) {
+  for (int64_t j = int64_t{threadIdx.x} * kLot; j < stride;
+       j += kThreads * kLot) {
     Lot z = load_lot(row + j);
     for (int i = 0; i < kLot; ++i) {
       const float p = factor * __expf(z.at[i] - all.largest);

@@ -68,10 +68,9 @@ __device__ void store_lot(T* to, const Lot& lot) {
     wide[0] = {lot.at[0], lot.at[1], lot.at[2], lot.at[3]};
     wide[1] = {lot.at[4], lot.at[5], lot.at[6], lot.at[7]};
   } else {
-    *reinterpret_cast<uint4*>(to) = {rounded_pair(lot.at[0], lot.at[1]),
-                                     rounded_pair(lot.at[2], lot.at[3]),
-                                     rounded_pair(lot.at[4], lot.at[5]),
-                                     rounded_pair(lot.at[6], lot.at[7])};
+    *reinterpret_cast<uint4*>(to) = {
+        rounded_pair(lot.at[0], lot.at[1]), rounded_pair(lot.at[2], lot.at[3]),
+        rounded_pair(lot.at[4], lot.at[5]), rounded_pair(lot.at[6], lot.at[7])};
   }
 }
 

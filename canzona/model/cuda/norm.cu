@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(256)
     float2 sums = {};
     for (int64_t j = first; j < end; j += step) {
       const Lot v = load_lot(x_row + j), d = load_lot(d_row + j),
-                   w = load_lot(weight + j);
+                w = load_lot(weight + j);
       for (int i = 0; i < kLot; ++i) {
         sums.x += v.at[i] * v.at[i];
         sums.y += v.at[i] * d.at[i] * w.at[i];
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(256)
     const float k = r * r * r * (sums.y / static_cast<float>(cols));
     for (int64_t j = first; j < end; j += step) {
       const Lot v = load_lot(x_row + j), d = load_lot(d_row + j),
-                   w = load_lot(weight + j);
+                w = load_lot(weight + j);
       Lot result = {};
       if (!gradients.replaces) result = load_lot(to + j);
       for (int i = 0; i < kLot; ++i) {
@@ -97,8 +97,7 @@ __global__ void __launch_bounds__(1024)
   for (unsigned half = kLanes / 2; half > 0; half /= 2) {
     __syncthreads();
     if (threadIdx.y < half)
-      parts[threadIdx.y][threadIdx.x] +=
-          parts[threadIdx.y + half][threadIdx.x];
+      parts[threadIdx.y][threadIdx.x] += parts[threadIdx.y + half][threadIdx.x];
   }
   if (threadIdx.y == 0 && col < cols) sums[col] += parts[0][threadIdx.x];
 }
@@ -119,7 +118,7 @@ void launch_backward(CudaEngine& engine, const NormGradients<T>& gradients,
                                     static_cast<int>(shared())),
                "shared memory of a norm");
   norm_backward_kernel<<<num_blocks(num_strips(rows), block.y), block,
-                            static_cast<size_t>(shared()), engine.stream()>>>(
+                         static_cast<size_t>(shared()), engine.stream()>>>(
       gradients, x, weight, out_gradient, rows, cols, epsilon);
 }
 
@@ -158,11 +157,11 @@ void add_columns(CudaEngine& engine, float* sums, const float* partial,
   check_launched("column sums");
 }
 
-#define CANZONA_NORM(T)                                                      \
-  template void norm<T>(CudaEngine&, T*, const T*, const T*, int64_t,        \
-                        int64_t, float);                                     \
-  template void norm_backward<T>(CudaEngine&, const NormGradients<T>&,       \
-                                 const T*, const T*, const T*, int64_t,      \
+#define CANZONA_NORM(T)                                                        \
+  template void norm<T>(CudaEngine&, T*, const T*, const T*, int64_t, int64_t, \
+                        float);                                                \
+  template void norm_backward<T>(CudaEngine&, const NormGradients<T>&,         \
+                                 const T*, const T*, const T*, int64_t,        \
                                  int64_t, float);
 CANZONA_NORM(float)
 CANZONA_NORM(uint16_t)

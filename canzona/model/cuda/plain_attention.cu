@@ -87,8 +87,7 @@ struct Places {
 template <class Work>
 __device__ void for_warp(int64_t sequences, int64_t heads, int64_t length,
                          const Work& work) {
-  const int64_t item =
-      int64_t{blockIdx.x} * kWarps + threadIdx.x / kLanes;
+  const int64_t item = int64_t{blockIdx.x} * kWarps + threadIdx.x / kLanes;
   if (item >= sequences * heads * length) return;
   work(item / length / heads, item / length % heads, item % length);
 }
@@ -190,8 +189,7 @@ __global__ void __launch_bounds__(kThreads)
 template <class T>
 class PlainAttention final : public DeviceAttention<T> {
  public:
-  PlainAttention(CudaEngine& engine, const AttentionShape& shape,
-                 float* deltas)
+  PlainAttention(CudaEngine& engine, const AttentionShape& shape, float* deltas)
       : engine_(engine),
         places_{shape, shape.turned_cols(), shape.qkv_cols(), shape.heads(),
                 1 / std::sqrt(static_cast<float>(shape.head_dim))},

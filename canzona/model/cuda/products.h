@@ -39,8 +39,8 @@ class Products {
   void apply_transposed(T* dx, const T* dy, const Map<T>& map,
                         int64_t rows) const;
   // dW += dyᵀ·x; the map's weight is not used.
-  void add_gradient(float* gradient, const T* dy, const T* x,
-                    const Map<T>& map, int64_t rows) const;
+  void add_gradient(float* gradient, const T* dy, const T* x, const Map<T>& map,
+                    int64_t rows) const;
 
  private:
   void run(std::string_view name, const Matrices& c, const ConstMatrices& a,

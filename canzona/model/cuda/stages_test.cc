@@ -106,8 +106,8 @@ TEST_F(CudaStages, Embedding) {
   Floats x;
   for (int64_t t = 0; t < kTokens; ++t)
     for (int64_t j = 0; j < kHidden; ++j) {
-      const auto at = static_cast<size_t>(
-          tokens[static_cast<size_t>(t)] * kHidden + j);
+      const auto at =
+          static_cast<size_t>(tokens[static_cast<size_t>(t)] * kHidden + j);
       x.push_back(table[at]);
       dtable[at] += d[static_cast<size_t>(t * kHidden + j)];
     }
@@ -141,9 +141,10 @@ TEST_F(CudaStages, Losses) {
           std::log(sum) - static_cast<double>(row[targets.back()])));
       for (int64_t j = 0; j < stride; ++j) {
         const double p = std::exp(static_cast<double>(row[j])) / sum;
-        row[j] = j >= vocab ? 0
-                            : static_cast<float>(
-                                  0.1 * (p - (j == targets.back() ? 1 : 0)));
+        row[j] =
+            j >= vocab
+                ? 0
+                : static_cast<float>(0.1 * (p - (j == targets.back() ? 1 : 0)));
       }
     }
     const OnGpu<int32_t> gtargets(gpu(), targets);

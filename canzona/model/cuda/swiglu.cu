@@ -73,8 +73,8 @@ void swiglu_backward(CudaEngine& engine, T* out, T* gate_up, int64_t rows,
   check_launched("SwiGLU backward");
 }
 
-#define CANZONA_SWIGLU(T)                                                \
-  template void swiglu<T>(CudaEngine&, T*, const T*, int64_t, int64_t);  \
+#define CANZONA_SWIGLU(T)                                               \
+  template void swiglu<T>(CudaEngine&, T*, const T*, int64_t, int64_t); \
   template void swiglu_backward<T>(CudaEngine&, T*, T*, int64_t, int64_t);
 CANZONA_SWIGLU(float)
 CANZONA_SWIGLU(uint16_t)

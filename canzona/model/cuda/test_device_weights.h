@@ -46,8 +46,7 @@ class DeviceTrialWeights : public Weights<T, float> {
       : engine_(engine), memory_(engine) {
     for (const Values& values : trial.parameters) {
       const auto count = std::ssize(values);
-      parameters_.push_back(
-          reinterpret_cast<T*>(memory_.take(count).data));
+      parameters_.push_back(reinterpret_cast<T*>(memory_.take(count).data));
       upload(parameters_.back(), values);
       gradients_.push_back(reinterpret_cast<float*>(memory_.take(count).data));
       counts_.push_back(count);

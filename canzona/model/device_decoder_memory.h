@@ -2,7 +2,7 @@
 // uint16_t for bf16, or float. Needs no device.
 //
 //   Cutter count(nullptr);
-//   DeviceMemory<uint16_t>::take(config, in_flight, together, count);
+//   DeviceDecoderMemory<uint16_t>::take(config, in_flight, together, count);
 //
 // A slot keeps what a micro-batch needs for its backward: the input of every
 // layer and of the head and, unless layers are recomputed, what the layer's
@@ -69,19 +69,20 @@ struct DeviceSpace {
   float* numbers = nullptr;  // 0, 1
   float* cosines = nullptr;  // length x head_dim / 2
   float* sines = nullptr;
-  float* partial = nullptr;  // sums of strips
-  float* deltas = nullptr;   // of plain attention, tokens x heads
+  float* partial = nullptr;        // sums of strips
+  float* deltas = nullptr;         // of plain attention, tokens x heads
   std::byte* workspace = nullptr;  // of cuDNN
   int64_t workspace_bytes = 0;
 };
 
 template <class T>
-struct DeviceMemory {
+struct DeviceDecoderMemory {
   std::vector<DeviceSlot<T>> slots;
   DeviceSpace<T> space;
 
-  static DeviceMemory take(const DecoderConfig& config, int64_t in_flight,
-                           int64_t together, Cutter& cutter);
+  static DeviceDecoderMemory take(const DecoderConfig& config,
+                                  int64_t in_flight, int64_t together,
+                                  Cutter& cutter);
 };
 
 }  // namespace canzona
