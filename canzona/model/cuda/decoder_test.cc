@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "canzona/linalg/cuda/test_cuda_calls.h"
 #include "canzona/linalg/cuda/test_support.h"
 #include "canzona/model/cuda/cuda_decoder.h"
 #include "canzona/model/cuda/test_device_weights.h"
@@ -219,6 +220,31 @@ TEST_F(CudaDecoderTest, MicroBatchesTogetherHaveTheBitsOfSeparateOnes) {
       outcome.gradients.push_back(weights.got(t));
   }
   EXPECT_EQ(outcomes[0], outcomes[1]);
+}
+
+// The host waits for a slot's last tokens to have been copied, and for nothing
+// else; losses are fetched later.
+TEST_F(CudaDecoderTest, AMicroBatchIsOnlyIssued) {
+  DecoderConfig config = wide_config();
+  for (const bool plain : {true, false}) {
+    config.plain_attention = plain;
+    const DecoderTrial trial(config);
+    DeviceTrialWeights<uint16_t> weights(gpu(), trial);
+    gpu::CudaDecoder<uint16_t> decoder(config, trial.shapes, gpu(), weights, 1,
+                                       1);
+    const Pass<float> pass{0, trial.sequences};
+    double loss = 0;
+    for (int step = 0; step < 3; ++step) {
+      forget_cuda_calls();
+      decoder.forward({&pass, 1}, {&loss, 1});
+      decoder.backward({&pass, 1}, true);
+      if (step > 0)
+        EXPECT_EQ(cuda_calls(),
+                  "cudaEventSynchronize x 1; cudaMemcpyAsync to the host x 1; ")
+            << plain;
+    }
+    decoder.finish_losses();
+  }
 }
 
 TEST_F(CudaDecoderTest, EvaluatesTheSequencesThatCount) {
