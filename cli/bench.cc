@@ -1,6 +1,6 @@
 // `canzona bench`: Newton–Schulz in all its forms on one shape (transform), a
 // whole step of a rule (rule), operations between ranks (collectives).
-// bench_step.cc has the other one.
+// bench_step.cc and bench_decoder.cc have the others.
 #include <algorithm>
 #include <memory>
 
@@ -32,6 +32,7 @@ constexpr const char* kBenchExamples =
   canzona bench rule --model qwen3-1.7b --rule muon --device cuda --json
   canzona bench step --help
   canzona bench collectives --help
+  canzona bench decoder --help
 
 Transform: times are for the whole batch, the fastest of all rounds: CPU time with
 one thread, wall-clock time with several. The error is that of the first matrix
@@ -441,7 +442,8 @@ Verb add_bench(CLI::App& root) {
              .description = "time rules, steps and collectives on this machine",
              .options = options_of(*a),
              .footer = kBenchExamples,
-             .below = {add_bench_step, add_bench_collectives},
+             .below = {add_bench_step, add_bench_collectives,
+                       add_bench_decoder},
              .run = [a, &root](const Output& out) {
                return run(*a, *root.get_subcommand("bench"), out);
              }});

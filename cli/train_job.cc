@@ -11,11 +11,11 @@
 #include "canzona/checkpoint/reader.h"
 #include "canzona/checkpoint/store.h"
 #include "canzona/linalg/engine.h"
+#include "canzona/measure/decoder_bench.h"
 #include "canzona/measure/planned_bytes.h"
 #include "canzona/plan/validate/validate.h"
 #include "canzona/report/plan_view.h"
 #include "canzona/report/shown_plan.h"
-#include "canzona/sim/workload.h"
 #include "canzona/train/model_source.h"
 #include "canzona/train/resume.h"
 #include "canzona/train/stage.h"
@@ -323,21 +323,6 @@ void require_room_for_saving(const TrainJob& job, int64_t cap) {
                        " to save in the background; --save sync needs none"));
 }
 
-// Counts forward and backward; recomputation is work, but not the model's.
-double flops_per_token(const TrainJob& job) {
-  const DecoderConfig& decoder = job.settings.decoder;
-  double flops = 0;
-  for (const PassSeconds& pass : compute_seconds(
-           job.plan.model,
-           {.tokens = 1,
-            .length = decoder.length,
-            .width = decoder.architecture.heads * decoder.architecture.head_dim,
-            .flops_per_second = 1,
-            .experts_per_token = decoder.experts_per_token}))
-    flops += pass.forward + pass.backward;
-  return flops;
-}
-
 }  // namespace
 
 int64_t checkpoint_bytes(const TrainJob& job) {
@@ -416,7 +401,8 @@ TrainJob make_job(const TrainConfig& config, const Mesh& mesh,
   job.activations = job.activations_of[static_cast<size_t>(job.fullest_rank())];
   require_room_for_saving(job,
                           planner_options_of(config, mesh).memory_cap_bytes);
-  job.settings.flops_per_token = flops_per_token(job);
+  job.settings.flops_per_token =
+      flops_per_token(job.plan.model, job.settings.decoder);
   if (limits) {
     set_product_rate(limits->flops_per_second, job);
     predict_at({.flops_per_second = limits->flops_per_second,

@@ -161,6 +161,9 @@ refuses "'sopa'" "'soap'" -- bench rule --model qwen3-0.6b --layers 1 --rule sop
 refuses '--layers 99' 'has 28' -- bench rule --model qwen3-0.6b --layers 99
 refuses "'gpu'" 'cpu' 'cuda' -- bench rule --model qwen3-0.6b --device gpu
 refuses "'gpu'" -- calibrate --device gpu
+canzona bench decoder --rounds 1 --json
+exits 0
+has_member forward_seconds
 
 # Asked for a GPU, a build without CUDA says so, and so does a machine without
 # one; where there is one, other tests look.
@@ -171,6 +174,8 @@ if grep -q "$why" out; then
   refuses "$why" -- bench rule --model qwen3-0.6b --device cuda
   refuses "$why" -- bench transform --shape 8x8 --device cuda
   refuses "$why" -- calibrate --device cuda
+  refuses "$why" -- train --preset small --device cuda
+  refuses "$why" -- bench decoder --preset small --device cuda
 fi
 
 # The table that was measured on an H200.
