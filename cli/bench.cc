@@ -1,5 +1,5 @@
-// `canzona bench`: operations between ranks (collectives). bench_step.cc has the
-// other one.
+// `canzona bench`: operations between ranks (collectives). bench_step.cc and
+// bench_decoder.cc have the others.
 #include <algorithm>
 #include <memory>
 
@@ -21,6 +21,7 @@ constexpr const char* kBenchExamples =
     R"(Examples:
   canzona bench step --help
   canzona bench collectives --help
+  canzona bench decoder --help
 )";
 
 constexpr const char* kBenchCollectivesExamples =
@@ -109,9 +110,11 @@ Verb add_bench(CLI::App& root) {
       root, {.name = "bench",
              .description = "time steps and collectives on this machine",
              .footer = kBenchExamples,
-             .below = {add_bench_step, add_bench_collectives},
+             .below = {add_bench_step, add_bench_collectives,
+                       add_bench_decoder},
              .run = [](const Output&) -> Outcome {
-               throw UsageError("canzona bench: expected step or collectives");
+               throw UsageError("canzona bench: expected step, collectives or "
+                                "decoder");
              }});
 }
 

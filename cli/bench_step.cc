@@ -84,7 +84,7 @@ struct BenchStepFlags {
 // True if forward and backward are products, which a CPU does not support.
 bool is_of_products(const std::string& compute, const std::string& device) {
   if (compute != "products") return false;
-  if (device_kind(device).trains_models)
+  if (!device_kind(device).has_own_memory)
     throw UsageError(
         "--compute products: simulated forward and backward products need a "
         "GPU; add --device cuda, or give seconds");

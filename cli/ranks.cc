@@ -184,6 +184,7 @@ class NcclRanks final : public Base {
   }
 
   std::string transport() const override { return "nccl"; }
+  bool shares_gpu() const override { return this->options().share_gpu; }
   std::vector<LibraryMemory> library_memory() const override {
     return nccl_->memory();
   }

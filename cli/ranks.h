@@ -68,6 +68,8 @@ class Ranks {
   virtual int num_here() const = 0;
   // Returns a name for a file that only this process writes.
   virtual std::string file_name(const std::string& name) const { return name; }
+  // True if several processes use one GPU.
+  virtual bool shares_gpu() const { return false; }
   // Returns how much of this rank's GPU the communication library takes; empty
   // if there is none.
   virtual std::vector<LibraryMemory> library_memory() const { return {}; }

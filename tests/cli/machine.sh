@@ -73,6 +73,9 @@ done
 refuses "'fp8'" -- calibrate --precision fp8
 
 refuses "'gpu'" -- calibrate --device gpu
+canzona bench decoder --rounds 1 --json
+exits 0
+has_member forward_seconds
 
 # Asked for a GPU, a build without CUDA says so, and so does a machine without
 # one; where there is one, other tests look.
@@ -81,6 +84,8 @@ why='this build has no CUDA'
 grep -q 'there is no GPU' out && why='there is no GPU'
 if grep -q "$why" out; then
   refuses "$why" -- calibrate --device cuda
+  refuses "$why" -- train --preset small --device cuda
+  refuses "$why" -- bench decoder --preset small --device cuda
 fi
 
 # The table that was measured on an H200.

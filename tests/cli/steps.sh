@@ -237,8 +237,19 @@ if [ "$(member nccl | cut -c 1-18)" = 'this build has no ' ]; then
 fi
 unset CANZONA_RANK CANZONA_NUM_RANKS CANZONA_RENDEZVOUS
 
-refuses 'training does not support GPUs yet' -- train --device cuda
-refuses 'expected cpu' -- train --device gpu
+# Training on a GPU: what it does not have, and what only it has.
+refuses 'expected cpu, cuda' -- train --device gpu
+refuses 'mesh' 'expected dp alone' -- train --device cuda --preset small --mesh tp=2 --dry-run
+refuses 'model.experts' 'experts cannot be trained' -- train --device cuda --preset moe-tiny --dry-run
+refuses 'zero.sizes' 'auto' -- train --device cuda --preset small --zero auto --dry-run
+refuses 'QK-clip' -- train --device cuda --preset small --dry-run \
+  --set qk_clip.tau=100 --set model.qk_norm=off
+refuses 'batch.micro' 'a number with device cpu' -- train --micro-batch auto
+refuses 'attention' 'device cuda' -- train --attention plain
+refuses 'transport' 'device cuda' -- train --transport nccl
+canzona train --device cuda --preset small --dry-run --json
+exits 0
+prints '"device": "cuda"' '"precision": "fp16"'
 
 # Every operation between ranks, timed.
 canzona bench collectives --ranks 3 --bytes 1MB --rounds 1 --json --quiet
