@@ -26,8 +26,8 @@ import tempfile
 
 LENGTH = 256  # tokens of a sequence; a micro-batch is one sequence
 MODELS = {  # layers, hidden, ffn, heads, kv heads, head dim
-    "deep": (8, 512, 1536, 16, 8, 32),
-    "wide": (4, 768, 3072, 16, 8, 48),
+    "deep": (8, 256, 768, 16, 8, 16),
+    "wide": (4, 384, 1536, 16, 8, 24),
 }
 CUDA_LINKS = "intra=20GB/s,inter=4GB/s,latency=20us"
 
@@ -40,10 +40,10 @@ def parse_arguments():
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--rule", default="muon")
-    parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=6,
+    parser.add_argument("--turns", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=5,
                         help="per run; the first two are not timed")
-    parser.add_argument("--batch", type=int, default=4,
+    parser.add_argument("--batch", type=int, default=2,
                         help="sequences of an iteration per rank")
     parser.add_argument("--overlap", default="none",
                         help="a rank's threads share its core, so nothing is "
@@ -111,6 +111,7 @@ def write_config(folder, name, numbers):
 class Reality:
     def __init__(self, args, folder):
         self.args, self.folder = args, folder
+        self.parts = {}  # of iterations, as the first rank measured them
 
     def train_command(self, config, mesh, zero, sequences, where):
         return [self.args.canzona, "train", "--model", config, "--mesh", mesh,
@@ -126,6 +127,8 @@ class Reality:
         where = os.path.join(self.folder, "run")
         run(*self.train_command(config, mesh, zero,
                                 self.args.batch * self.args.ranks, where))
+        with open(os.path.join(where, "summary.json")) as file:
+            self.parts[(mesh, zero)] = json.load(file)["per_rank"][0]
         with open(os.path.join(where, "metrics.jsonl")) as file:
             ends = [json.loads(line)["seconds"] for line in file]
         return [b - a for a, b in zip(ends[1:], ends[2:])]
@@ -242,6 +245,8 @@ class Reality:
             if seconds:
                 rows.append({"mesh": mesh, "zero": zero,
                              "measured": statistics.median(seconds),
+                             "spread": max(seconds) / min(seconds) - 1,
+                             "parts": self.parts[(mesh, zero)],
                              "predicted": self.predict(config, mesh, zero,
                                                        inputs)})
         return rows, inputs
