@@ -23,6 +23,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 LENGTH = 256  # tokens of a sequence; a micro-batch is one sequence
 MODELS = {  # layers, hidden, ffn, heads, kv heads, head dim
@@ -50,6 +51,8 @@ def parse_arguments():
                              "hidden there; background on machines with more")
     parser.add_argument("--scale", type=int, default=1,
                         help="divides the widths of the models, for a test")
+    parser.add_argument("--limit", type=float, default=3600,
+                        help="seconds of a model after which no turn begins")
     parser.add_argument("--json")
     return parser.parse_args()
 
@@ -233,7 +236,11 @@ class Reality:
             f"{inputs['latency_seconds'] * 1e6:.0f} us between threads",
             flush=True)
         times = {layout: [] for layout in chosen}
-        for _ in range(self.args.turns):
+        start = time.monotonic()
+        for turn in range(self.args.turns):
+            if time.monotonic() - start > self.args.limit:
+                print(f"{turn} of {self.args.turns} turns", flush=True)
+                break
             for mesh, zero in chosen:
                 try:
                     times[(mesh, zero)] += self.measured_iterations(
