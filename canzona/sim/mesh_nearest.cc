@@ -1,4 +1,6 @@
 // The layout that is nearest if nothing fits, and what to change.
+#include <algorithm>
+
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/sim/mesh_layout.h"
@@ -48,20 +50,31 @@ std::vector<Change> changes_of(const MeshQuestion& question) {
   return changes;
 }
 
-// Plans the layout that needs least by its bound.
+// Plans the layouts of some meshes that need least by their bounds, and returns
+// the one that does need least.
 std::optional<WeighedMesh> planned_least(const MeshQuestion& question,
                                          const MeshRooms& rooms) {
-  try {
-    return weigh_mesh(question, rooms.least_memory().choice);
-  } catch (const UsageError&) {
-    return std::nullopt;  // this strategy cannot plan it
+  constexpr size_t kMostPlans = 6;
+  std::vector<MeshRooms::Least> all = rooms.least_memory();
+  all.resize(std::min(all.size(), kMostPlans));
+  std::optional<WeighedMesh> least;
+  for (const MeshRooms::Least& one : all) {
+    if (least && least->memory_bytes() <= one.bytes) break;
+    try {
+      const WeighedMesh planned = weigh_mesh(question, one.choice);
+      if (!least || planned.memory_bytes() < least->memory_bytes())
+        least = planned;
+    } catch (const UsageError&) {
+      // This strategy cannot plan it.
+    }
   }
+  return least;
 }
 
 bool fits_after(const MeshQuestion& changed) {
   try {
     const MeshRooms rooms(changed);
-    if (rooms.least_memory().bytes > changed.options.memory_cap_bytes)
+    if (rooms.least_memory().front().bytes > changed.options.memory_cap_bytes)
       return false;
     const auto planned = planned_least(changed, rooms);
     return planned && planned->fits;
@@ -75,12 +88,13 @@ bool fits_after(const MeshQuestion& changed) {
 NearestMesh nearest_mesh(const MeshQuestion& question, const MeshRooms& rooms,
                          const std::optional<WeighedMesh>& planned) {
   const int64_t cap = question.options.memory_cap_bytes;
-  const MeshRooms::Least least = rooms.least_memory();
+  const MeshRooms::Least least = rooms.least_memory().front();
   NearestMesh nearest{least.choice, least.bytes - cap};
-  std::optional<WeighedMesh> closest = planned;
-  if (!closest) closest = planned_least(question, rooms);
-  if (closest)
-    nearest = {closest->choice, closest->memory_bytes() - cap};
+  std::optional<WeighedMesh> closest = planned_least(question, rooms);
+  if (!closest ||
+      (planned && planned->memory_bytes() < closest->memory_bytes()))
+    closest = planned;
+  if (closest) nearest = {closest->choice, closest->memory_bytes() - cap};
   for (const Change& change : changes_of(question))
     if (fits_after(change.question)) {
       nearest.cure = change.what;

@@ -46,6 +46,8 @@ void check_question(const MeshQuestion& question) {
           cat("a global batch of ", question.global_batch,
               " tokens is shorter than a sequence of ",
               question.work.compute.length));
+  const std::string both = question.limits.contradiction();
+  require(both.empty(), cat(both, " is fixed and forbidden"));
 }
 
 MeshRooms::MeshRooms(const MeshQuestion& question)
@@ -62,12 +64,16 @@ MeshRooms::MeshRooms(const MeshQuestion& question)
   for (auto& room : rooms)
     if (room != nullptr) rooms_.push_back(std::move(room));
   if (!rooms_.empty()) return;
+  const bool has_settings = std::ranges::any_of(
+      space.meshes,
+      [&](const Mesh& mesh) { return !settings_of(question, mesh).empty(); });
   throw UsageError(
       cat("mesh auto: no layout of ", question.ranks, " ranks is possible; ",
-          space.meshes.empty()
-              ? space.refusal
-              : "every mesh has more data-parallel ranks than the batch has "
-                "sequences, or the fixed sizes of ZeRO divide none"));
+          space.meshes.empty() ? space.refusal
+          : has_settings       ? "the fixed sizes of ZeRO divide the "
+                                 "data-parallel ranks of no mesh"
+                               : "every mesh has more data-parallel ranks than "
+                                 "the batch has sequences"));
 }
 
 std::unique_ptr<MeshRoom> MeshRooms::room_of(const Mesh& mesh) const {
@@ -288,30 +294,30 @@ std::vector<OpenLayouts> MeshRooms::expand(const OpenLayouts& open,
   return out;
 }
 
-MeshRooms::Least MeshRooms::least_memory() const {
-  Least least;
+std::vector<MeshRooms::Least> MeshRooms::least_memory() const {
   const auto smallest = [](const SizesOfPart& part, size_t stage) {
     const auto found = std::ranges::min_element(
         part.bytes, {}, [&](const BytesByStage& b) { return b[stage]; });
     return part.all[static_cast<size_t>(found - part.bytes.begin())];
   };
+  std::vector<Least> all;
   for (const auto& room : rooms_) {
     const auto setting = std::ranges::min_element(
         room->paces, {}, [](const MeshPace& pace) { return pace.activations; });
     const BytesByStage &dense = room->dense.least,
                        &experts = room->experts.least;
-    const int64_t bytes = fullest(dense, experts) + setting->activations;
-    if (bytes >= least.bytes) continue;
     size_t stage = 0;
     for (size_t s = 1; s < kMostStages; ++s)
       if (dense[s] + experts[s] > dense[stage] + experts[stage]) stage = s;
-    least.bytes = bytes;
+    Least& least = all.emplace_back();
+    least.bytes = fullest(dense, experts) + setting->activations;
     least.choice =
         room->settings[static_cast<size_t>(setting - room->paces.begin())];
     least.choice.dense = smallest(room->dense, stage);
     least.choice.experts = smallest(room->experts, stage);
   }
-  return least;
+  std::ranges::stable_sort(all, {}, &Least::bytes);
+  return all;
 }
 
 }  // namespace canzona

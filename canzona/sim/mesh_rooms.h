@@ -89,12 +89,13 @@ class MeshRooms {
   double loose_bound(const OpenLayouts& open);
   double tight_bound(const OpenLayouts& open) const;
 
-  // The layout with the smallest bound on memory.
+  // The layout of each mesh with the smallest bound on memory, the smallest
+  // first.
   struct Least {
     MeshChoice choice = {};
     int64_t bytes = INT64_MAX;
   };
-  Least least_memory() const;
+  std::vector<Least> least_memory() const;
 
  private:
   std::unique_ptr<MeshRoom> room_of(const Mesh& mesh) const;
