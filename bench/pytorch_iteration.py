@@ -33,8 +33,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-import canzona
-
 HIDDEN, HEADS, KEYS, HEAD, INNER = 1024, 16, 8, 128, 3072
 
 
@@ -120,6 +118,8 @@ def dion(model):
 
 
 def optimizers(device):
+    import canzona
+
     made = {
         "AdamW, fused": lambda m: torch.optim.AdamW(
             m.parameters(), lr=1e-4, fused=device == "cuda"),
@@ -329,6 +329,8 @@ def main():
     add("--only", nargs="*", help="names of optimizers")
     options = parser.parse_args()
     bench = Bench(options)
+    import canzona
+
     print(f"torch {torch.__version__}, canzona {canzona.__version__}, "
           f"{options.layers} layers, {options.tokens} tokens")
     found = {}

@@ -122,7 +122,9 @@ class Captured:
     ) -> None:
         """Makes a step part of the graph that is being captured."""
         lrs = [group["lr"] for group in groups]
-        rates = [_rate(i, lr, run.device) for i, lr in enumerate(lrs)]
+        rates = [
+            _rate(i, lrs[i], run.device) for i, _ in run.setup.plan_groups
+        ]
         with run._on_stream():
             run.capture(parameters, rates, self._told.data_ptr())
         self._kept.append(lrs)

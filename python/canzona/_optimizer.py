@@ -68,7 +68,7 @@ class MatrixOptimizer(QkClip):
         groups: Mapping[str, Mapping[str, Any]] | None = None,
         rules: Mapping[str, str] | None = None,
         splits: Mapping[str, Sequence[int]] | None = None,
-        heads: Mapping[str, int] | str | None = None,
+        heads: Mapping[str, Any] | str | None = None,
         flatten: str = "none",
         replicas: Any = None,
         layout: Callable[[str, torch.Tensor], Any] | None = None,
@@ -262,6 +262,7 @@ class MatrixOptimizer(QkClip):
                     for d in described
                     if len(self._routes[d.name].shape) != len(d.shape)
                 },
+                self._plan_groups(),
                 self._groups,
             ),
             parameters,
@@ -271,11 +272,17 @@ class MatrixOptimizer(QkClip):
         """Rules and options of the groups, as the library reads them."""
         return [
             {
-                "rule": g["rule"],
-                "options": rule_options(g, kind, self._config),
+                "rule": self.param_groups[i]["rule"],
+                "options": self._options_of(i, heads, kind),
             }
-            for g in self.param_groups
+            for i, heads in self._plan_groups()
         ]
+
+    def _options_of(self, group: int, heads: int, kind: str) -> dict[str, str]:
+        options = rule_options(self.param_groups[group], kind, self._config)
+        if heads > 1:
+            options["column_heads"] = str(heads)
+        return options
 
     def _common(
         self, names: Sequence[str], groups: list[dict[str, Any]]
@@ -418,6 +425,7 @@ class MatrixOptimizer(QkClip):
             absorb(self, run)
             self._tell_options(run)
             rates = _options.rates(self.param_groups)
+            rates += [rates[g] for g, _ in run.setup.plan_groups[len(rates) :]]
             if names := self._woken() if self._asleep else []:
                 trouble = Woken(names)
         except Exception as error:
@@ -481,11 +489,14 @@ class MatrixOptimizer(QkClip):
 
     def _tell_options(self, run: Run) -> None:
         check_capturable(self.param_groups, run)
-        for i, group in run.groups_seen.changed(self.param_groups):
-            _options.refuse_switches(group, f"group {i}")
-            options = rule_options(group, run.device.type, self._config)
-            if options != run.options[i]:
-                run.set_options(i, options)
+        for number, group in run.groups_seen.changed(self.param_groups):
+            _options.refuse_switches(group, f"group {number}")
+            for i, (of, heads) in enumerate(run.setup.plan_groups):
+                if of != number:
+                    continue
+                options = self._options_of(of, heads, run.device.type)
+                if options != run.options[i]:
+                    run.set_options(i, options)
 
     def close(self) -> None:
         """Frees memory and process groups; for all ranks to call. Only processes
@@ -585,6 +596,8 @@ class MatrixOptimizer(QkClip):
         )
         state = {k: self.__dict__[k] for k in kept}
         state["_saved"] = _checkpoint.keep(self)
+        with contextlib.suppress(UsageError):  # a copy has no model to look in
+            state["_heads"] = self._found_heads()
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:

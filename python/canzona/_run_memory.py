@@ -85,6 +85,7 @@ class Setup:
     options: list[dict[str, str]]  # of the rules, by group
     splits: list[list[int]]  # rows, by tensor
     flattened: set[str]  # parameters that are seen as one matrix
+    plan_groups: list[tuple[int, int]]  # parameter group, heads of columns
     groups: dict[tuple[int, ...], Any] = field(default_factory=dict)
 
 

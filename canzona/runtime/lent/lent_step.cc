@@ -232,6 +232,21 @@ void LentStep::bind(LentMemory memory) {
   parts_->state = Parts::State::kIdle;
 }
 
+namespace {
+
+// Returns "constraint=hyperball instead of none" for all options that change.
+std::string changes_of(const RuleOptions& before, const RuleOptions& after) {
+  std::vector<std::string> changes;
+  for (const auto& [name, value] : after) {
+    const auto was = before.find(name);
+    if (was != before.end() && was->second != value)
+      changes.push_back(cat(name, "=", value, " instead of ", was->second));
+  }
+  return join(changes, ", ");
+}
+
+}  // namespace
+
 void LentStep::set_options(int32_t group, const RuleOptions& changed) {
   LentRank& rank = parts_->rank;
   if (group < 0 || group >= std::ssize(rank.rules))
@@ -252,8 +267,10 @@ void LentStep::set_options(int32_t group, const RuleOptions& changed) {
       same = old[s].name == now[s].name && old[s].shape == now[s].shape &&
              old[s].lives == now[s].lives;
     if (!same)
-      throw UsageError(cat("rule ", rule, ": these options need states that ",
-                           "differ from those of the plan; make a new plan"));
+      throw UsageError(cat(
+          "rule ", rule, ": ", changes_of(before.options(), made->facts().options()),
+          ": the matrices' owners need other states or fields for that than ",
+          "were planned; choose it when the optimizer is made"));
     if (!m.team.empty() &&
         !shares_alike(before.strips({m.rows, m.cols}),
                       made->facts().strips({m.rows, m.cols})))
