@@ -47,8 +47,8 @@ struct CapturedWork {
   const int32_t* skip = nullptr;
 };
 
-// The memory of captured work: its graph must not be replayed once this is gone.
-// A replay that is under way then calls none of its functions.
+// The memory of captured work, whose graph must not be replayed once this is
+// gone. A replay that is under way then calls none of its functions.
 class CapturedPart {
  public:
   CapturedPart() = default;

@@ -230,8 +230,8 @@ def check_numbers(group: Mapping[str, Any]) -> None:
 
 
 _PLAIN = (bool, int, float, str, type(None))
-# Every step reads rates; the others are no options.
-_NOT_COMPARED = ("params", "param_names", "lr")
+# Every step reads rates; the others that are left out change nothing.
+_NOT_COMPARED = OTHERS - {"rule", "preset", *_REFUSED}
 
 
 def _is_plain(value: Any) -> bool:

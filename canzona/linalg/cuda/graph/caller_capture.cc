@@ -36,7 +36,7 @@ std::byte* host_memory_of(int64_t bytes) {
 constexpr int64_t kReadBytes = 8;
 
 void read_back(std::byte* to, const std::byte* from, int64_t bytes,
-           cudaStream_t stream) {
+               cudaStream_t stream) {
   CANZONA_CHECK(bytes <= kReadBytes, "a number of ", bytes, " bytes");
   check_cuda(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes),
                              cudaMemcpyDeviceToHost, stream),
@@ -150,8 +150,8 @@ void CallerCapture::issue(cudaStream_t stream) {
   };
   order(stream, beside_);
   for (size_t i = 0; i < work_.reads.size(); ++i)
-    read_back(told_ + i * kReadBytes, work_.reads[i].from, work_.reads[i].bytes,
-          beside_);
+    read_back(told_ + i * kReadBytes, work_.reads[i].from,
+              work_.reads[i].bytes, beside_);
   check_cuda(cudaLaunchHostFunc(beside_, begin_replay, address_),
              "cudaLaunchHostFunc");
   then_.memory->copy(beside_);
@@ -160,8 +160,9 @@ void CallerCapture::issue(cudaStream_t stream) {
   order(beside_, stream);
   engine_.raise(work_.refusal, then_.memory->refusal());
   record(then_, work_.then, stream);
-  read_back(told_ + read_bytes(), reinterpret_cast<const std::byte*>(work_.skip),
-        sizeof(int32_t), stream);
+  read_back(told_ + read_bytes(),
+            reinterpret_cast<const std::byte*>(work_.skip), sizeof(int32_t),
+            stream);
   check_cuda(cudaLaunchHostFunc(stream, end_replay, address_),
              "cudaLaunchHostFunc");
 }
