@@ -26,13 +26,8 @@ struct RankOptions {
   // started.
   std::string transport = {};
   std::string device = "cpu";  // "cuda" with nccl
-  // For nccl: whether ranks may share a GPU, and the value of --nccl-ctas, or
-  // "".
-  bool share_gpu = false;
-  std::string nccl_ctas = {};
-  // For thread: whether each rank has its own share of the GPU.
-  bool split_gpu = false;
-  std::string nccl_memory = {};  // the value of --nccl-memory, or ""
+  bool share_gpu = false;  // for nccl: ranks may share a GPU
+  bool split_gpu = false;  // for thread: each rank has its share of the GPU
   // For tcp: where rank 0 listens, and what distinguishes jobs; "": from the
   // launcher.
   std::string rendezvous = {};
@@ -108,9 +103,6 @@ void require_same_init(Ranks& ranks, const std::string& found);
 OptionRows meeting_options(RankOptions& options);
 OptionRow transport_option(std::string& transport, const std::string& what);
 OptionRow deadline_option(std::string& deadline);
-
-// True if the library behind these ranks has its own sums (MPI, NCCL).
-bool has_own_sums(const RankOptions& options);
 
 // Returns a function that makes a lane of a rank's device, for groups whose
 // operations are enqueued; empty if these ranks have none.

@@ -27,7 +27,6 @@ allowed_rooms() {
     canzona/linalg) echo "base linalg" ;;
     canzona/rules) echo "base linalg rules" ;;
     canzona/shapes) echo "base shapes" ;;
-    canzona/conformance) echo "base linalg rules shapes conformance" ;;
     canzona/plan) echo "base rules shapes plan" ;;
     canzona/sim) echo "base rules shapes plan sim" ;;
     canzona/runtime)
@@ -49,7 +48,7 @@ allowed_rooms() {
     canzona/report/bench)
       echo "$(allowed_rooms canzona/measure) report" ;;
     cli | bench | fuzz | tests)
-      echo "base trace comm linalg rules shapes conformance plan sim runtime" \
+      echo "base trace comm linalg rules shapes plan sim runtime" \
         "measure data checkpoint saving model train report c" ;;
   esac
 }

@@ -157,7 +157,8 @@ namespace {
 
 // Decays, tolerances and forms of products leave the meaning of the states
 // unchanged. Options not listed must stay: sizes of blocks, the kind of
-// momentum, or the basis that it is kept in.
+// momentum, or the basis that it is kept in. A preset may change as far as the
+// options that it sets may.
 constexpr auto kOptionsThatMayChange =
     std::to_array<std::string_view>({"beta1",
                                      "beta2",
@@ -166,9 +167,11 @@ constexpr auto kOptionsThatMayChange =
                                      "coefficients",
                                      "constraint",
                                      "constraint_eps",
+                                     "constraint_radius",
                                      "decay_lr",
                                      "device",
                                      "epsilon",
+                                     "epsilon_mode",
                                      "equilibrate",
                                      "equilibrate_eps",
                                      "grafting_beta2",
@@ -177,9 +180,13 @@ constexpr auto kOptionsThatMayChange =
                                      "momentum",
                                      "nesterov",
                                      "newton_schulz",
+                                     "norm_factor",
+                                     "normalization",
+                                     "overrun",
                                      "power_steps",
                                      "precision",
                                      "precondition_frequency",
+                                     "preset",
                                      "renorm",
                                      "renorm_eps",
                                      "restarts",
