@@ -5,7 +5,7 @@
   muon_forms.py build-cuda/canzona --peers FOLDER   dion's and Emerging's, too
   muon_forms.py build/canzona --device cpu --layers 1 --model qwen3-0.6b
 
-Each round runs plain Muon and every form in turn; the table has medians over
+Ours is bench/rule beside the program. Each round runs plain Muon and every form in turn; the table has medians over
 rounds, their range, and ratios to plain Muon of the same round. Peers need a
 python3 with PyTorch and their sources in FOLDER/dion, FOLDER/emerging and
 FOLDER/absl; they run compiled, as their own documentation runs them.
@@ -59,9 +59,9 @@ def write_model(folder, name, shapes):
 
 
 def ours(options, model, form):
-    words = [options.program, "bench", "rule", "--model", model, "--rule",
-             "muon", "--device", options.device, "--rounds",
-             str(options.steps), "--json", "--quiet"]
+    words = [os.path.join(os.path.dirname(options.program), "bench", "rule"),
+             "--model", model, "--rule", "muon", "--device", options.device,
+             "--rounds", str(options.steps), "--json"]
     for name, value in form.items():
         words += ["--rule-option", f"{name}={value}"]
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True)

@@ -103,6 +103,7 @@ std::string run_json(const RunState& state) {
       .field("spike_step", state.spikes.step)
       .field("spike_loss", state.spikes.loss)
       .field("spike_over", state.spikes.over);
+  if (!state.device.empty()) out.field("device", state.device);
   out.member("recent_losses").values(state.recent_losses);
   return out.end_object().take() + "\n";
 }
@@ -133,6 +134,8 @@ RunState read_run_state(const std::map<std::string, std::string>& texts,
     state.nonfinite_tensor = get_string(run, "nonfinite_tensor", where);
     state.nonfinite_rank = count_of(run, "nonfinite_rank", where, -1);
     read_spikes(run, where, state);
+    if (run.contains("device"))
+      state.device = get_string(run, "device", where);
     return state;
   });
 }

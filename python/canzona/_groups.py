@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from . import _options, _routing
+from ._capture import check_rules
 from ._collect import collect
 from ._errors import UsageError
 from ._heads import (
@@ -102,6 +103,8 @@ class GroupedOptimizer(torch.optim.Optimizer):
         if self.rule == ELEMENTS and elements:
             raise UsageError("adamw=: AdamW has its options as arguments")
         _options.check_names(own, (self.rule,), type(self).__name__)
+        if own.get("capturable"):
+            check_rules([self.rule], self._config["nonfinite"])
         _options.check_names(elements, (ELEMENTS,), "adamw=")
         for pattern, given in self._given["groups"].items():
             if not isinstance(given, Mapping):

@@ -126,7 +126,8 @@ _ABOUT = {
     "amsgrad": "not supported; True is refused",
     "maximize": "not supported; True is refused",
     "foreach": "ignored: there is one implementation",
-    "capturable": "not supported; True is refused",
+    "capturable": "True: a step may be part of a CUDA graph (Muon and AdamW, "
+    "one rank)",
     "differentiable": "not supported; True is refused",
     "fused": "ignored: every step is fused",
 }

@@ -73,7 +73,9 @@ class Places {
 
   Places(const WholeTensors& tensors, const MuonStack& stack, int64_t begin,
          int64_t size)
-      : size_(size), rounds_(tensors.shards[0].rounded != nullptr) {
+      : size_(size),
+        rounds_(tensors.shards[0].rounded != nullptr),
+        group_rows_(tensors.shards[0].group_rows) {
     const int64_t each = stack.shape.rows * stack.shape.cols;
     for (int64_t i = 0; i < size; ++i) {
       const int64_t matrix = begin + i;
@@ -86,30 +88,39 @@ class Places {
       CANZONA_CHECK((shard.rounded != nullptr) == rounds_,
                     "some weights are wanted in bf16, others not");
       if (rounds_) rounded_[i] = shard.rounded + skipped;
+      CANZONA_CHECK_EQ(shard.group_rows, group_rows_, "rows of a group");
+      grad_skips_[i] = shard.grad_skip;
+      skips_[i] = shard.skip;
     }
   }
 
   ConstMatrices grads(DType dtype, MatrixShape shape) const {
-    return view<ConstMatrices>(grads_, dtype, shape);
+    return view<ConstMatrices>(grads_, grad_skips_, dtype, shape);
   }
   Matrices momenta(DType dtype, MatrixShape shape) const {
-    return view<Matrices>(momenta_, dtype, shape);
+    return view<Matrices>(momenta_, skips_, dtype, shape);
   }
   Matrices weights(DType dtype, MatrixShape shape) const {
-    return view<Matrices>(weights_, dtype, shape);
+    return view<Matrices>(weights_, skips_, dtype, shape);
   }
   uint16_t* const* rounded() const { return rounds_ ? rounded_ : nullptr; }
 
  private:
   template <class Views, class Byte>
-  Views view(Byte* const (&places)[kMost], DType dtype,
-             MatrixShape shape) const {
+  Views view(Byte* const (&places)[kMost], const int64_t (&skips)[kMost],
+             DType dtype, MatrixShape shape) const {
     const int64_t rows = shape.rows, cols = shape.cols;
-    return {places[0], dtype, rows, cols, cols, size_, rows * cols, places};
+    Views views{places[0], dtype, rows, cols, cols, size_, rows * cols, places};
+    if (group_rows_ == 0) return views;
+    views.skips = skips;
+    views.group_rows = group_rows_;
+    return views;
   }
 
   int64_t size_;
   bool rounds_;
+  int64_t group_rows_;
+  int64_t grad_skips_[kMost], skips_[kMost];
   const std::byte* grads_[kMost];
   std::byte* momenta_[kMost];
   std::byte* weights_[kMost];
@@ -228,6 +239,12 @@ class MuonRule final : public RuleOf<MuonFacts> {
     const MuonLinks& links = facts_.links();
     return lets_gradients_move() && !links.any_after() && !links.equilibrate &&
            engine.algebra(plan_.usual.precision).rounds_as_sent();
+  }
+
+  bool steps_whole_in_groups(Engine& engine) const override {
+    const MuonLinks& links = facts_.links();
+    return lets_gradients_move() && !links.any_after() && !links.equilibrate &&
+           engine.algebra(plan_.usual.precision).takes_row_groups();
   }
 
   // Makes one pass over memory before the products and none after: the first
