@@ -5,8 +5,8 @@
   pytorch_training.py --canzona build-cuda/canzona --rounds 3        both, in turns
   pytorch_training.py --deterministic --weights bf16
 
-The model is that of pytorch_iteration.py (Qwen3's shapes, tied head); loss and model are
-compiled together. fp32 weights run under bf16 autocast; AdamW is fused. Both sides
+The model is that of pytorch_iteration.py (Qwen3's shapes, tied head), compiled block by
+block, the head with the loss. fp32 weights run under bf16 autocast; AdamW is fused. Both sides
 have the same lengths, micro-batches and steps, random weights and AdamW; tokens/s is the
 median of the steps after the third. Memory is the peak that torch has allocated, and
 what canzona reserves. One JSON object per measurement goes to standard output.
@@ -15,6 +15,7 @@ what canzona reserves. One JSON object per measurement goes to standard output.
 import argparse
 import json
 import os
+import re
 import statistics
 import subprocess
 import tempfile
@@ -55,19 +56,32 @@ def torch_steps(options):
     (base.HIDDEN, base.HEADS, base.KEYS, base.HEAD,
      base.INNER) = SIZES[options.model]
     begin = time.perf_counter()
-    model = base.Model(LAYERS, options.vocabulary, options.length).cuda()
+    with torch.device("cuda"):
+        model = base.Model(LAYERS, options.vocabulary, options.length)
     if options.weights == "bf16":
         model = model.bfloat16()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     shape = (options.accumulate, options.micro, options.length + 1)
     tokens = torch.randint(256, shape, device="cuda")
 
-    @torch.compile(disable=options.eager)
+    if options.compile == "blocks":
+        for block in model.blocks:
+            block.compile()
+
+    @torch.compile(disable=options.compile == "no")
+    def head_loss(x, targets):
+        out = model.head(model.norm(x))
+        return F.cross_entropy(out.flatten(0, 1).float(), targets.flatten())
+
     def loss_of(batch):
         with torch.autocast("cuda", torch.bfloat16):
-            out = model(batch[:, :-1])
-        return F.cross_entropy(out.flatten(0, 1).float(),
-                               batch[:, 1:].flatten())
+            x = model.embed(batch[:, :-1])
+            for block in model.blocks:
+                x = block(x, model.cos, model.sin)
+            return head_loss(x, batch[:, 1:])
+
+    if options.compile == "whole":
+        loss_of = torch.compile(loss_of)
 
     seconds, first = [], 0
     torch.cuda.reset_peak_memory_stats()
@@ -82,35 +96,45 @@ def torch_steps(options):
         seconds.append(time.perf_counter() - start)
         if step == 0:
             first = time.perf_counter() - begin
-    side = "torch" + ("" if options.eager else ".compile")
-    told(side + (", deterministic" if options.deterministic else "")
+    told(f"torch {torch.__version__}, compiled: {options.compile}"
+         + (", deterministic" if options.deterministic else "")
          + f", {options.weights} weights", options, seconds,
          torch.cuda.max_memory_allocated(), first)
 
 
 def our_steps(options):
-    with tempfile.TemporaryDirectory() as folder:
-        run = os.path.join(folder, "run")
-        begin = time.perf_counter()
-        command = [
-            options.canzona, "train", "--device", "cuda", "--model",
-            "qwen3-" + options.model, "--data", "synthetic", "--rule", "adamw",
-            "--steps", str(options.steps), "--run", run, "--set",
-            f"model.vocab={options.vocabulary}", "--set",
-            f"model.length={options.length}", "--set",
-            f"batch.global={options.micro * options.accumulate}", "--set",
-            f"batch.micro={options.micro}", "--set", "eval.sequences=1",
-            "--quiet", *options.ours]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode != 0:
-            print(json.dumps({"side": "canzona", "error": done.stderr[-800:]}))
+    begin = time.perf_counter()
+    command = [
+        options.canzona, "train", "--device", "cuda", "--model",
+        "qwen3-" + options.model, "--data", "synthetic", "--rule", "adamw",
+        "--steps", str(options.steps + 1), "--set",
+        f"model.vocab={options.vocabulary}", "--set",
+        f"model.length={options.length}", "--set",
+        f"batch.global={options.micro * options.accumulate}", "--set",
+        f"batch.micro={options.micro}", "--set", "eval.sequences=1",
+        *options.ours]
+    tokens = options.length * options.micro * options.accumulate
+    seconds, memory, first = [], 0, 0
+    with tempfile.TemporaryFile("w+") as errors:
+        run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors,
+                               text=True)
+        for line in run.stdout:
+            found = re.search(r"tps: +([\d,]+).*memory: +([\d.]+)([MG])iB",
+                              line)
+            if not found:
+                continue
+            seconds.append(tokens / int(found[1].replace(",", "")))
+            memory = float(found[2]) * 2**(20 if found[3] == "M" else 30)
+            first = first or time.perf_counter() - begin
+            if len(seconds) == options.steps:
+                run.kill()  # its weights are not wanted
+        run.wait()
+        if len(seconds) < options.steps:
+            errors.seek(0)
+            print(json.dumps({"side": "canzona",
+                              "error": errors.read()[-800:]}), flush=True)
             return
-        with open(os.path.join(run, "metrics.jsonl")) as file:
-            steps = [json.loads(line) for line in file]
-        tokens = options.length * options.micro * options.accumulate
-        told("canzona " + " ".join(options.ours), options,
-             [tokens / step["tokens_per_second"] for step in steps],
-             steps[-1]["memory_bytes"], time.perf_counter() - begin)
+    told(" ".join(["canzona", *options.ours]), options, seconds, memory, first)
 
 
 def main():
@@ -124,7 +148,9 @@ def main():
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--weights", choices=["fp32", "bf16"], default="fp32")
     parser.add_argument("--deterministic", action="store_true")
-    parser.add_argument("--eager", action="store_true")
+    parser.add_argument("--compile", choices=["blocks", "whole", "no"],
+                        default="blocks",
+                        help="blocks: each, and the head with the loss")
     parser.add_argument("--canzona", help="the program, to time it as well")
     parser.add_argument("--no-torch", action="store_true")
     parser.add_argument("ours", nargs="*", default=[],

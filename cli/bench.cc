@@ -67,8 +67,6 @@ Outcome run(const BenchCollectivesFlags& a, const Output& out) {
                            .bytes = request.bytes,
                            .rounds = a.rounds,
                            .measured = measure_collectives(request)};
-  report.library_memory = ranks->library_memory();
-  report.largest_library_bytes = largest_library_bytes(*ranks);
   out.progress("");
   if (report.transport == "nccl") report.library = nccl_description();
   std::string why_not;

@@ -293,8 +293,6 @@ Outcome run(const BenchStepFlags& a, const Output& out) {
                     .bench = run_step_bench(request)};
   for (PlanBench& one : report.bench.plans)
     one.error = with_flags(*a.plan.app, one.error);
-  report.library_memory = ranks->library_memory();
-  report.largest_library_bytes = largest_library_bytes(*ranks);
   out.progress("");
   if (trace != nullptr) out.save_trace(ranks->file_name(a.trace), *trace);
   ranks->finish();

@@ -185,9 +185,6 @@ class NcclRanks final : public Base {
 
   std::string transport() const override { return "nccl"; }
   bool shares_gpu() const override { return this->options().share_gpu; }
-  std::vector<LibraryMemory> library_memory() const override {
-    return nccl_->memory();
-  }
   void finish() override {
     finish_nccl();
     Base::finish();
@@ -380,14 +377,6 @@ std::function<std::shared_ptr<Lane>()> lanes_of(const std::string& device) {
   return [device] {
     return std::make_shared<EngineLane>(make_engine(device)->make_lane());
   };
-}
-
-int64_t largest_library_bytes(Ranks& ranks) {
-  if (ranks.transport() != "nccl") return 0;
-  const int64_t own = total_bytes(ranks.library_memory());
-  return on_every_rank(ranks.runner(), {}, [&](Communicator& world) {
-    return std::ranges::max(one_from_all(world, own));
-  });
 }
 
 void begin_compute(char** argv) { restart_with_blas_core(argv); }

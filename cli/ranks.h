@@ -70,9 +70,6 @@ class Ranks {
   virtual std::string file_name(const std::string& name) const { return name; }
   // True if several processes use one GPU.
   virtual bool shares_gpu() const { return false; }
-  // Returns how much of this rank's GPU the communication library takes; empty
-  // if there is none.
-  virtual std::vector<LibraryMemory> library_memory() const { return {}; }
   // Ends all ranks in an orderly way.
   virtual void finish() {}
   // The same if a signal has ended the run, which may have come from a launcher
@@ -107,10 +104,6 @@ OptionRow deadline_option(std::string& deadline);
 // Returns a function that makes a lane of a rank's device, for groups whose
 // operations are enqueued; empty if these ranks have none.
 std::function<std::shared_ptr<Lane>()> lanes_of(const std::string& device);
-
-// Returns the most memory that the library takes on any rank. All ranks must
-// call it.
-int64_t largest_library_bytes(Ranks& ranks);
 
 // Throws UsageError if the existing ranks do not match the request. With nccl,
 // this process takes its GPU.

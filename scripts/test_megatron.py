@@ -24,7 +24,7 @@ sys.path.insert(0, os.path.join(HERE, "..", "python", "tests"))
 
 TOLERANCE = 1e-3  # of losses, over the steps of a case
 # Of updates from the same gradients, in fp32, relative to their norm.
-CLOSE = 1e-3
+CLOSE = 2e-5
 
 
 # Starting ranks.
@@ -158,9 +158,10 @@ def farthest(some, others):
 
 
 def losses(name, theirs=None, **how):
-    """Ours against Megatron's *duplicated*, or what `theirs` names. In fp32 both
-    compute the same; in 16 bits each rounds in its own way, which moves losses as
-    much as it moves Megatron's own ones, from those in fp32."""
+    """Ours against Megatron's *duplicated*, or what `theirs` names. Training in
+    bf16 makes much of the last digits of an update, so Megatron's own losses
+    move with the precision of its Newton–Schulz: ours may move as far, beside
+    the tolerance. updates() compares what is the optimizer's alone."""
     import megatron_train as m
 
     found = {}
@@ -190,8 +191,7 @@ def losses(name, theirs=None, **how):
         last=mine[-1],
         theirs=[round(x, 6) for x in found["medium", False]],
     )
-    assert fp32 <= TOLERANCE, found
-    assert apart <= TOLERANCE + 2 * spread, found
+    assert max(fp32, apart) <= TOLERANCE + spread, found
     assert mine[-1] < mine[0]
 
 

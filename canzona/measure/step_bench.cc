@@ -192,7 +192,6 @@ void predict_plan(const StepBenchRequest& request, const StepBench& bench,
   }
   if (!bench.link) return;
   out.link_seconds = out.bytes_predicted.seconds(*bench.link);
-  out.edge_seconds = out.bytes_predicted.edge_seconds(*bench.link);
 }
 
 PlanBench bench_choice(const StepBenchRequest& request, Phases*& phases,

@@ -76,10 +76,8 @@ struct PlanBench {
   StepTrial trial = {};
   PlannedBytes bytes_predicted = {};  // of a step
   int64_t memory_predicted_max = 0;
-  // Planned, per iteration on a modelled link: of the busiest port, and what of
-  // it nothing can hide.
+  // Planned, per iteration on a modelled link: of the busiest port.
   double link_seconds = 0;
-  double edge_seconds = 0;
   double speedup_over_replicated = 0;  // of mean steps; 0: replicated was not
                                        // run with these sizes and overlap
 };

@@ -73,7 +73,7 @@ TEST(Splits, OutputHeadsAreColumns) {
     const std::string o = "self_attn.o_proj.weight";
     EXPECT_EQ(names_of(model, parse_splits("output-head")),
               names_of(model, parse_splits("none")));
-    const Matrix& cut = split_into_matrices(model, {.output_head = true})[0];
+    const Matrix cut = split_into_matrices(model, {.output_head = true})[0];
     EXPECT_EQ(cut, (Matrix{cut.tensor, -1, 0, 8, 12, 4}));
     EXPECT_EQ(split_into_matrices(model, {.head = true})[0].column_heads, 1);
     EXPECT_EQ(split_into_matrices(model, {.qkv = true})[0].column_heads, 1);

@@ -117,6 +117,7 @@ struct MeshPace {
 
 class MeshBounds {
  public:
+  // Question and facts must outlive the bounds.
   MeshBounds(const MeshQuestion& question, const TensorFacts& facts,
              const Mesh& mesh);
 

@@ -71,22 +71,12 @@ std::optional<WeighedMesh> planned_least(const MeshQuestion& question,
   return least;
 }
 
-bool fits_after(const MeshQuestion& changed) {
-  try {
-    const MeshRooms rooms(changed);
-    if (rooms.least_memory().front().bytes > changed.options.memory_cap_bytes)
-      return false;
-    const auto planned = planned_least(changed, rooms);
-    return planned && planned->fits;
-  } catch (const UsageError&) {
-    return false;  // nothing is possible after this change
-  }
-}
-
 }  // namespace
 
 NearestMesh nearest_mesh(const MeshQuestion& question, const MeshRooms& rooms,
-                         const std::optional<WeighedMesh>& planned) {
+                         const std::optional<WeighedMesh>& planned,
+                         const std::function<bool(const MeshQuestion&)>&
+                             finds_any) {
   const int64_t cap = question.options.memory_cap_bytes;
   const MeshRooms::Least least = rooms.least_memory().front();
   NearestMesh nearest{least.choice, least.bytes - cap};
@@ -96,7 +86,7 @@ NearestMesh nearest_mesh(const MeshQuestion& question, const MeshRooms& rooms,
     closest = planned;
   if (closest) nearest = {closest->choice, closest->memory_bytes() - cap};
   for (const Change& change : changes_of(question))
-    if (fits_after(change.question)) {
+    if (finds_any(change.question)) {
       nearest.cure = change.what;
       return nearest;
     }

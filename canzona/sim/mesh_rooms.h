@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <tuple>
 #include <vector>
@@ -121,9 +122,12 @@ class MeshRooms {
 // Throws UsageError for questions that make no sense.
 void check_question(const MeshQuestion& question);
 
-// The layout that comes closest to the cap, and the cheapest change that fits.
-// `planned` is the closest of those that were planned, if any were.
-NearestMesh nearest_mesh(const MeshQuestion& question, const MeshRooms& rooms,
-                         const std::optional<WeighedMesh>& planned);
+// The layout that comes closest to the cap, and the cheapest change after which
+// a search finds one that fits. `planned` is the closest of those that were
+// planned, if any were.
+NearestMesh nearest_mesh(
+    const MeshQuestion& question, const MeshRooms& rooms,
+    const std::optional<WeighedMesh>& planned,
+    const std::function<bool(const MeshQuestion&)>& finds_any);
 
 }  // namespace canzona

@@ -128,17 +128,33 @@ class MeshSearch {
 
   MeshAnswer run() {
     open_all();
-    while (answer_.counts.planned < most_planned_) {
-      const std::vector<OpenLayouts> batch = next_batch();
-      if (batch.empty()) break;
-      weigh(batch);
-      tell();
+    while (go_on()) {
     }
     finish();
     return std::move(answer_);
   }
 
+  // True if a few plans have one that fits.
+  bool finds_any() {
+    constexpr int64_t kMostPlans = 24;
+    most_planned_ = std::min(most_planned_, kMostPlans);
+    open_all();
+    while (best_seconds() == INFINITY && go_on()) {
+    }
+    return best_seconds() < INFINITY;
+  }
+
  private:
+  // False if nothing is left, or no plan is.
+  bool go_on() {
+    if (answer_.counts.planned >= most_planned_) return false;
+    const std::vector<OpenLayouts> batch = next_batch();
+    if (batch.empty()) return false;
+    weigh(batch);
+    tell();
+    return true;
+  }
+
   // What takes seconds on few ranks, and two minutes of two cores on the most.
   static double usual_work(int32_t ranks) {
     constexpr double kOfFewRanks = 1e8, kFewRanks = 64, kGrowth = 0.4;
@@ -378,7 +394,16 @@ class MeshSearch {
         counts.in_space - counts.over_cap - counts.simulated - counts.left;
     give_reasons(answer_);
     if (!answer_.is_found())
-      answer_.nearest = nearest_mesh(question_, rooms_, nearest_);
+      answer_.nearest =
+          nearest_mesh(question_, rooms_, nearest_, &MeshSearch::finds);
+  }
+
+  static bool finds(const MeshQuestion& question) {
+    try {
+      return MeshSearch(question).finds_any();
+    } catch (const UsageError&) {
+      return false;  // no layout is possible
+    }
   }
 
   const MeshQuestion& question_;

@@ -8,6 +8,7 @@
 #include "canzona/train/run_checks.h"
 #include "canzona/train/test_device_decoder.h"
 #include "canzona/train/test_training.h"
+#include "canzona/train/train_rank.h"
 
 namespace canzona::device_stage_test {
 namespace {
@@ -140,6 +141,20 @@ TEST(DeviceStage, RefusesWhatDoesNotExistByName) {
     settings.make_device_decoder = make_test_device_decoder;
   };
   EXPECT_THAT(refusal(run), testing::HasSubstr("QK-clip"));
+}
+
+TEST(MakeInitial, GivesTheSameOnAnyNumberOfThreads) {
+  const TrainSettings settings = test_settings({});
+  const Model model = decoder_shapes(settings.decoder, "test");
+  for (const Tensor& tensor : model.tensors) {
+    std::vector<float> right(static_cast<size_t>(tensor.elements()));
+    std::vector<float> shared(right.size());
+    make_initial(model, tensor, 5, 1, 0, right);
+    for (const int64_t threads : {2, 7, 64}) {
+      make_initial(model, tensor, 5, 1, 0, shared, threads);
+      EXPECT_EQ(shared, right) << tensor.name << ", " << threads;
+    }
+  }
 }
 
 TEST(RequireSameDevice, NamesBothOfTwoThatDiffer) {

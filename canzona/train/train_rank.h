@@ -40,14 +40,15 @@ namespace canzona {
 // residual stream (o and down) with 1/√(2·layers) of that, so that depth does
 // not blow it up.
 //
-// make_initial() is pure. Whole tensors, at the end of a run, are assembled by
+// make_initial() is pure, and may use several threads. Whole tensors, at the end of a run, are assembled by
 // all ranks.
 
 double initial_deviation(const Model& model, const Tensor& tensor);
 
 // `shard` is that of tp rank `t`.
 void make_initial(const Model& model, const Tensor& tensor, uint64_t seed,
-                  int32_t tp, int32_t t, std::span<float> shard);
+                  int32_t tp, int32_t t, std::span<float> shard,
+                  int64_t threads = 1);
 
 // Assembles tensors on rank 0 from the shards of all ranks.
 //

@@ -69,10 +69,9 @@ void require_own_device(const std::vector<NcclFacts>& all, size_t rank) {
                        "ranks share them with share-gpu=on"));
 }
 
-// All ranks find the same two that do not match. Returns how many ranks use
-// this rank's device.
-int require_alike(Communicator& world, const NcclApi& nccl,
-                  const NcclOptions& options) {
+// All ranks find the same two that do not match.
+void require_alike(Communicator& world, const NcclApi& nccl,
+                   const NcclOptions& options) {
   const auto all =
       one_from_all(world,
                    NcclFacts{.version = nccl_version_of(nccl),
@@ -83,9 +82,6 @@ int require_alike(Communicator& world, const NcclApi& nccl,
     require_same_kind(all, rank);
     if (!options.share_devices) require_own_device(all, rank);
   }
-  const NcclWord& own = all[static_cast<size_t>(world.rank())].device_id;
-  if (own[0] == 0) return 1;
-  return static_cast<int>(std::ranges::count(all, own, &NcclFacts::device_id));
 }
 
 }  // namespace
@@ -118,7 +114,7 @@ NcclSession::NcclSession(std::unique_ptr<Transport> control,
       state.make_group(), cpu_wire_ops(),
       CommunicatorOptions{.deadline = options.deadline, .segment_bytes = 1},
       "the session of NCCL");
-  state.world->set_ranks_per_device(require_alike(*state.end, nccl, options));
+  require_alike(*state.end, nccl, options);
   state.watch = std::make_unique<NcclWatch>(*state.world, state.make_group());
 }
 
@@ -131,10 +127,6 @@ std::unique_ptr<Transport> NcclSession::make_world() {
 
 int NcclSession::num_communicators() const {
   return state_->world->num_communicators();
-}
-
-std::vector<LibraryMemory> NcclSession::memory() const {
-  return state_->world->memory();
 }
 
 void NcclSession::abort(std::string_view reason) {

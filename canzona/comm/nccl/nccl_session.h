@@ -50,8 +50,8 @@ struct NcclOptions {
   // library has them, so that it may access other ranks' memory and copy engines
   // may move it.
   bool plain_memory = false;
-  // Returns the free bytes of device memory; if empty, NCCL's memory use is not
-  // measured.
+  // Returns the free bytes of device memory, by which a lack of memory is told
+  // from other errors; may be empty.
   std::function<int64_t()> free_memory = {};
   // The deadline of the control plane's own operations and of creating a group.
   std::chrono::nanoseconds deadline = std::chrono::minutes(10);
@@ -81,10 +81,6 @@ class NcclSession {
 
   // The number of NCCL communicators of this rank.
   int num_communicators() const;
-  // Returns what each communicator takes, in the order of creation; empty
-  // unless NcclOptions::free_memory is set.
-  std::vector<LibraryMemory> memory() const;
-
   // Ends all operations of all ranks with PeerLost and this reason.
   void abort(std::string_view reason);
 

@@ -221,42 +221,6 @@ TEST(NcclSession, RefusesWhatIsTooOld) {
               AllOf(HasSubstr("NCCL 2.26.5 is too old"), HasSubstr("2.27.7")));
 }
 
-// Two ranks share a device that loses 10 free bytes with every query.
-TEST(NcclSession, MeasuresWhatCommunicatorsTakeOfTheDevice) {
-  std::atomic<int64_t> looks = 0;
-  NcclTestOptions options;
-  options.nccl.device_id = "node1 GPU-a";
-  options.nccl.share_devices = true;
-  options.nccl.free_memory = [&] { return 1'000'000 - 10 * looks++; };
-  run_nccl_ranks(2, options, [](NcclTestRank& rank) {
-    EXPECT_THAT(rank.session.memory(), testing::IsEmpty());
-    const auto dp = everyone(rank, "dp");
-    const auto alone =
-        rank.world.split_ordered(rank.world.rank(), 0, "alone", rank.lane);
-    auto memory = rank.session.memory();
-    ASSERT_THAT(memory, testing::SizeIs(1));
-    EXPECT_THAT(memory[0].ranks, testing::ElementsAre(0, 1));
-    // Between two and four queries of both ranks, halved.
-    EXPECT_GE(memory[0].founding, 10);
-    EXPECT_LE(memory[0].founding, 20);
-    EXPECT_EQ(memory[0].first_use, 0);
-    rank.world.barrier();
-    std::vector<int64_t> sum = {1};
-    std::vector<float> values = {1, 2, 3};
-    for (int round = 0; round < 3; ++round) {
-      dp->all_reduce(Reduction::kInt64Sum, bytes_of(sum));
-      dp->all_reduce(Reduction::kFp32Sum, bytes_of(values));
-    }
-    rank.lane->wait();
-    rank.world.barrier();
-    memory = rank.session.memory();
-    // One query after each of the two first uses, plus the other rank's.
-    EXPECT_GE(memory[0].first_use, 10);
-    EXPECT_LE(memory[0].first_use, 40);
-    EXPECT_EQ(memory[0].bytes(), memory[0].founding + memory[0].first_use);
-  });
-}
-
 // Groups that share a communicator register shared memory once. Ranks with
 // different lengths register separately.
 TEST(NcclSession, RegistersMemoryOnceUntilItsGroupsEnd) {

@@ -126,8 +126,6 @@ void NcclTransport::issue_all() {
       if (result != NcclResult::kSuccess && result != NcclResult::kInProgress)
         worst = result;
     };
-    free_before_ = world_->begin_use(
-        comm_, posted_.front().kind <= Posted::Kind::kReceive);
     if (several) note(nccl.group_start());
     for (const Posted& call : posted_) note(issue(nccl, call));
     if (several) note(nccl.group_end());
@@ -141,8 +139,6 @@ bool NcclTransport::poll() {
   if (is_of_host()) return host_->poll();
   if (!posted_.empty()) issue_all();
   if (issuing_) issuing_ = !world_->is_done(comm_, "issuing an operation");
-  if (!issuing_ && free_before_ >= 0)
-    world_->end_use(comm_, std::exchange(free_before_, -1));
   return !issuing_;
 }
 

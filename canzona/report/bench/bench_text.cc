@@ -33,36 +33,6 @@ Document link_members(const LinkModel& link) {
   return out.set("ranks_per_node", link.ranks_per_node);
 }
 
-namespace {
-
-std::string rank_numbers(const std::vector<int>& ranks) {
-  std::vector<std::string> words;
-  for (const int rank : ranks) words.push_back(cat(rank));
-  return join(words, " ");
-}
-
-}  // namespace
-
-Document library_memory(const std::vector<LibraryMemory>& communicators,
-                        int64_t largest, std::string_view title) {
-  if (communicators.empty()) return {};
-  const int64_t bytes = total_bytes(communicators);
-  Document out;
-  out.title(title);
-  out.text(cat("NCCL uses ", human_bytes(bytes),
-               " of GPU memory on rank 0, at most ", human_bytes(largest),
-               " on any rank:\n"));
-  Listing rows;
-  for (const LibraryMemory& of : communicators)
-    rows.add(
-        {{"founding_bytes", ">when founded", as_bytes(of.founding)},
-         {"first_use_bytes", ">with its first use", as_bytes(of.first_use)},
-         {"ranks", "<ranks", of.ranks, rank_numbers(of.ranks)}});
-  out.table("communicators", rows).set("bytes", bytes);
-  out.set("largest_rank_bytes", largest);
-  return Document().add("nccl_memory", out);
-}
-
 std::string too_fast_text(double copies) {
   return fmt::format(
       "the modelled link is faster than a quarter of a rank's copy rate here "
@@ -115,9 +85,7 @@ Document collectives_view(const CollectivesReport& report) {
           fmt::format("{:.0f}%", copy > 0 ? 100 * rate / copy : 0)}});
   }
   out.text("\n").table("collectives", rows, "", 0);
-  return out.add(library_memory(report.library_memory,
-                                report.largest_library_bytes,
-                                "Memory of the library"));
+  return out;
 }
 
 }  // namespace canzona

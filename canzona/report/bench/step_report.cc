@@ -226,8 +226,6 @@ void add_iterations(const StepReport& report, const PlanBench& s, PlanRow row,
           percent_if(is_run && t.knows_busy, t.links.hidden_fraction()));
   row.add("covered_fraction", ">covered",
           percent_if(is_run && t.knows_exposed, t.links.covered_fraction()));
-  row.add("", ">edge",
-          percent_if(s.edge_seconds > 0, s.edge_seconds / seconds));
   out.set("iteration_seconds_mean", value_if(is_run, t.iteration.mean));
   out.set("iteration_seconds_worst", value_if(is_run, t.iteration.worst));
   out.set("predicted_hidden_fraction",
@@ -235,7 +233,7 @@ void add_iterations(const StepReport& report, const PlanBench& s, PlanRow row,
   out.set("links_busy_seconds", value_if(is_run && t.knows_busy, t.links.busy));
   out.set("links_exposed_seconds",
           value_if(is_run && t.knows_exposed, t.links.exposed));
-  out.set("link_seconds", s.link_seconds).set("edge_seconds", s.edge_seconds);
+  out.set("link_seconds", s.link_seconds);
 }
 
 void add_sizes(const PlanBench& s, PlanRow row) {
@@ -442,8 +440,6 @@ Document step_view(const StepReport& report) {
   add_plans(report, out);
   if (!ran(report).empty()) {
     add_sharing(report, out);
-    out.add(library_memory(report.library_memory, report.largest_library_bytes,
-                           "In addition to the plan's memory"));
     add_bars(report, out);
   }
   add_verdict(report, out);
