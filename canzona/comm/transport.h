@@ -258,20 +258,6 @@ class Transport {
                                  std::span<std::byte> /*data*/) {
     return false;
   }
-
-  // fp32 sums by the library behind a transport, if it has them: fast, and in
-  // an order of its own. All ranks must prepare once, with `until` as above;
-  // poll() says when a posted sum is complete. `counts` must stay valid until
-  // then.
-  virtual bool has_own_sums() const { return false; }
-  // Returns true for a group of host memory beside groups with lanes, if only
-  // those have sums of their own: this one is never asked for any.
-  virtual bool is_beside_lanes() const { return false; }
-  virtual void prepare_own_sums(Deadline until);
-  virtual void post_own_all_reduce(std::span<float> data);
-  virtual void post_own_reduce_scatter(const float* input,
-                                       std::span<const int> counts,
-                                       float* output);
 };
 
 // The messages of one operation on a transport: sends and receives that

@@ -45,8 +45,8 @@ TensorFacts::TensorFacts(const MeshQuestion& question)
   std::vector<bool> has_matrices(step_seconds.size(), false);
   for (const Matrix& m : split_into_matrices(model, question.options.splits)) {
     const auto t = static_cast<size_t>(m.tensor);
-    const MatrixCost own = cost.cost({m.rows, m.cols});
-    const StateBytes& bytes = states.of({m.rows, m.cols});
+    const MatrixCost own = cost.cost(shape_of(m));
+    const StateBytes& bytes = states.of(shape_of(m));
     has_matrices[t] = true;
     const double seconds =
         tick * (static_cast<double>(own.every_step.value()) +
@@ -54,7 +54,7 @@ TensorFacts::TensorFacts(const MeshQuestion& question)
     step_seconds[t] += seconds;
     const bool whole =
         m.rows * m.cols == model.tensors[t].elements() &&
-        rule.block({m.rows, m.cols}) == MatrixShape{m.rows, m.cols};
+        rule.block(shape_of(m)) == shape_of(m);
     if (whole && spreads) alone[t] = seconds;
     state_bytes[t] += bytes.with_shard + bytes.with_owner;
   }

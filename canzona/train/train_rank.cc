@@ -164,10 +164,9 @@ void TrainRank::set_parameters(const Plan& plan) {
   }
 }
 
-std::vector<double> TrainRank::learn(int64_t step) {
-  std::vector<double> losses = stage_.learn(step);
+void TrainRank::learn(int64_t step) {
+  stage_.learn(step);
   runtime_.wait_gradients();
-  return losses;
 }
 
 StepOutcome TrainRank::update(int64_t step, StepMetrics& metrics) {

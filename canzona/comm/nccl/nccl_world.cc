@@ -195,9 +195,6 @@ bool NcclWorld::is_done(NcclComm* comm, std::string_view doing) {
 NcclConfig NcclWorld::config() const {
   NcclConfig config;
   config.blocking = 0;
-  if (options_.ctas > 0) config.min_ctas = config.max_ctas = options_.ctas;
-  if (options_.ctas == NcclOptions::kNoCtas)
-    config.cta_policy = NcclConfig::kNoCtas;
   return config;
 }
 
@@ -239,17 +236,13 @@ std::vector<LibraryMemory> NcclWorld::memory() const {
   return all;
 }
 
-NcclOptions::Memory NcclWorld::memory_kind() const {
-  using Memory = NcclOptions::Memory;
-  if (options_.memory != Memory::kAuto) return options_.memory;
-  if (nccl_.mem_alloc == nullptr) return Memory::kPlain;
-  if (nccl_.window_register != nullptr) return Memory::kWindows;
-  return nccl_.comm_register != nullptr ? Memory::kRegistered : Memory::kPlain;
+bool NcclWorld::registers() const {
+  return !options_.plain_memory && nccl_.mem_alloc != nullptr &&
+         (nccl_.window_register != nullptr || nccl_.comm_register != nullptr);
 }
 
 std::byte* NcclWorld::allocate(int64_t bytes) {
-  if (memory_kind() == NcclOptions::Memory::kPlain || bytes <= 0)
-    return nullptr;
+  if (!registers() || bytes <= 0) return nullptr;
   void* memory = nullptr;
   const int64_t free = options_.free_memory ? options_.free_memory() : bytes;
   call([&](const NcclApi& nccl) {
@@ -274,9 +267,9 @@ void NcclWorld::free(std::byte* memory) noexcept {
 NcclWorld::Registration* NcclWorld::add_registration(
     NcclComm* comm, std::span<std::byte> memory, SharedUse use, Transport& host,
     Deadline until) {
-  if (memory_kind() == NcclOptions::Memory::kPlain) return nullptr;
+  if (!registers()) return nullptr;
   const auto bytes = static_cast<int64_t>(memory.size());
-  const bool window = memory_kind() == NcclOptions::Memory::kWindows &&
+  const bool window = nccl_.window_register != nullptr &&
                       (use.same_bytes || all_have_as_many(bytes, host, until));
   if (bytes == 0) return nullptr;
   Registration* of = nullptr;
@@ -298,7 +291,7 @@ NcclWorld::Registration* NcclWorld::add_registration(
                        use.same_places ? NcclApi::kSymmetric : 0)
                  : nccl.comm_register(comm, memory.data(), memory.size(),
                                       &of->handle);
-      if (is_refused(result) && options_.memory == NcclOptions::Memory::kAuto) {
+      if (is_refused(result)) {
         registrations_.pop_back();
         of = nullptr;
         return;

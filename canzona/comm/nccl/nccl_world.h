@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "canzona/base/error.h"
 #include "canzona/comm/nccl/nccl_session.h"
 #include "canzona/comm/transport.h"
 
@@ -131,8 +132,6 @@ class NcclWorld {
   void end_use(NcclComm* comm, int64_t free_before);
   std::vector<LibraryMemory> memory() const;
 
-  // The kind of memory that messages are staged in; never kAuto.
-  NcclOptions::Memory memory_kind() const;
   // Allocates memory of the library; returns null if messages are staged in
   // plain memory. Throws std::bad_alloc if the device does not have enough.
   std::byte* allocate(int64_t bytes);
@@ -192,6 +191,8 @@ class NcclWorld {
   // watch for a while.
   void wait_until_closed();
   NcclConfig config() const;
+  // True if messages are staged in the library's memory.
+  bool registers() const;
   // Returns this rank's share of the memory taken by all ranks on its device.
   int64_t taken(int64_t free_before, int64_t free_after) const;
   void note_founding(NcclComm* comm, const std::vector<int>& ranks,
@@ -288,13 +289,6 @@ class NcclTransport final : public Transport {
   bool post_own_integers(Reduction reduction,
                          std::span<std::byte> data) override;
 
-  bool has_own_sums() const override { return lane_ != nullptr; }
-  bool is_beside_lanes() const override { return lane_ == nullptr; }
-  void prepare_own_sums(Deadline /*until*/) override {}
-  void post_own_all_reduce(std::span<float> data) override;
-  void post_own_reduce_scatter(const float* input, std::span<const int> counts,
-                               float* output) override;
-
  private:
   // One NCCL call to be made by the next poll().
   struct Posted {
@@ -303,9 +297,7 @@ class NcclTransport final : public Transport {
       kReceive,
       kAllGather,
       kBroadcast,
-      kAllReduce,
-      kReduce,
-      kReduceScatter
+      kAllReduce
     };
     Kind kind = Kind::kSend;
     const void* from = nullptr;

@@ -188,11 +188,12 @@ void write_rule(const Plan& plan, JsonWriter& out) {
   out.end_object().end_object();
 }
 
-// Costs depend on the shape alone, so they are listed by shape.
+// Costs depend on the shape alone, so they are listed by shape, which ends with
+// its column heads if it has some.
 void write_costs(const Plan& plan, JsonWriter& out) {
   std::map<MatrixShape, MatrixCost> by_shape;
   for (size_t m = 0; m < plan.matrices.size(); ++m) {
-    by_shape.emplace(MatrixShape{plan.matrices[m].rows, plan.matrices[m].cols},
+    by_shape.emplace(shape_of(plan.matrices[m]),
                      plan.costs[m]);
   }
   out.member("cost").begin_object();
@@ -200,7 +201,9 @@ void write_costs(const Plan& plan, JsonWriter& out) {
   out.member("ticks").begin_array();
   for (const auto& [shape, cost] : by_shape) {
     out.begin_array().value(shape.rows).value(shape.cols);
-    out.value(cost.every_step.value()).value(cost.refresh.value()).end_array();
+    out.value(cost.every_step.value()).value(cost.refresh.value());
+    if (shape.column_heads > 1) out.value(shape.column_heads);
+    out.end_array();
   }
   out.end_array().end_object();
 }

@@ -332,16 +332,18 @@ class PlanReader {
           in_.number(c, kRate, kLeastRate, kMostRate);
     std::map<MatrixShape, MatrixCost> by_shape;
     for (const Json& e : in_.array(get_member(c, "ticks", where_), "ticks")) {
-      in_.row(e, 4, "ticks");
+      const bool has_heads = e.is_array() && e.size() == 5;
+      in_.row(e, has_heads ? 5 : 4, "ticks");
       by_shape[{in_.integer(e[0], 0, kMaxDim, "rows"),
-                in_.integer(e[1], 0, kMaxDim, "columns")}] = {
+                in_.integer(e[1], 0, kMaxDim, "columns"),
+                has_heads ? in_.integer(e[4], 2, kMaxDim, "heads") : 1}] = {
           Ticks(in_.integer(e[2], 0, kMaxTicks, "ticks")),
           Ticks(in_.integer(e[3], 0, kMaxTicks, "ticks"))};
     }
     for (const Matrix& m : plan_.matrices) {
-      const auto it = by_shape.find({m.rows, m.cols});
+      const auto it = by_shape.find(shape_of(m));
       if (it == by_shape.end()) {
-        in_.fail(cat("cost: no ticks for a ", m.rows, "×", m.cols, " matrix"));
+        in_.fail(cat("cost: no ticks for a matrix of ", to_string(shape_of(m))));
       }
       plan_.costs.push_back(it->second);
     }

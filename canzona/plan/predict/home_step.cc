@@ -122,7 +122,7 @@ void HomeStep::add_whole(const HomeMatrix& of, MovedElements& moved) const {
 
 const MatrixBlocks& HomeStep::blocks_of(int32_t matrix) {
   const Matrix& of = part_.matrices[index(matrix)];
-  const MatrixShape shape{of.rows, of.cols};
+  const MatrixShape shape = shape_of(of);
   const auto found = blocks_.find(shape);
   if (found != blocks_.end()) return found->second;
   return blocks_.emplace(shape, MatrixBlocks(rule_, shape)).first->second;
@@ -139,7 +139,7 @@ void HomeStep::add_blocks(const HomeMatrix& of, MovedElements& moved) {
 
 StepTeam HomeStep::add_team(const HomeMatrix& of, MovedElements& moved) {
   const Matrix& matrix = part_.matrices[index(of.matrix)];
-  const MatrixShape shape{matrix.rows, matrix.cols};
+  const MatrixShape shape = shape_of(matrix);
   const Tensor& tensor = part_.model.tensors[index(matrix.tensor)];
   const StripFacts& facts = costs_.strips(shape);
   const auto num_members = static_cast<int32_t>(of.owners.size());
@@ -183,7 +183,7 @@ double share_of(Flops part, Flops rest) {
 // owner to what it has and its helper.
 HomeStep::TeamRefresh HomeStep::refresh_of_team(const HomeMatrix& of) {
   const Matrix& matrix = part_.matrices[index(of.matrix)];
-  const MatrixShape shape{matrix.rows, matrix.cols};
+  const MatrixShape shape = shape_of(matrix);
   const TeamSize cost = costs_.refresh(shape, part_.costs[index(of.matrix)],
                                        static_cast<int32_t>(of.owners.size()));
   const StripFacts& facts = costs_.strips(shape);

@@ -23,7 +23,7 @@ bool has_teams(const Plan& plan) {
 
 Rectangle strips_of_member(MatrixShape shape, int strips, int32_t size,
                            int32_t member) {
-  const auto [rows, cols] = shape;
+  const int64_t rows = shape.rows, cols = shape.cols;
   const std::vector<int64_t> borders =
       strip_borders(std::max(rows, cols), strips);
   const int64_t first = borders[index(int64_t{member} * strips / size)];

@@ -132,7 +132,7 @@ class TeamTable {
  private:
   MatrixSharing& sharing();
   MatrixShape shape(size_t matrix) const {
-    return {part_.matrices[matrix].rows, part_.matrices[matrix].cols};
+    return shape_of(part_.matrices[matrix]);
   }
 
   const PlanPart& part_;

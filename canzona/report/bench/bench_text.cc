@@ -85,20 +85,6 @@ double copy_rate(const CollectivesReport& report) {
   return seconds > 0 ? static_cast<double>(report.bytes) / seconds : 0;
 }
 
-// Compares sums in the exact order with the library's, where both were timed.
-std::string ratio_lines(const CollectivesReport& report) {
-  std::string out;
-  for (const CollectiveTime& row : report.measured.rows) {
-    if (row.exact) continue;
-    const double ratio =
-        exact_to_fast(report.measured, row.operation, row.what);
-    if (ratio > 0)
-      out += fmt::format("{} {}: exact : by the library = {:.2f}\n",
-                         row.operation, row.what, ratio);
-  }
-  return out;
-}
-
 }  // namespace
 
 Document collectives_view(const CollectivesReport& report) {
@@ -119,26 +105,16 @@ Document collectives_view(const CollectivesReport& report) {
   Listing rows;
   for (const CollectiveTime& row : report.measured.rows) {
     const double rate = row.bytes_per_second();
-    const double ratio =
-        exact_to_fast(report.measured, row.operation, row.what);
-    Row& line = rows.add(
+    rows.add(
         {{"operation", "<operation", row.operation},
          {"of", "<of", row.what},
-         {"exact", "<sums", row.exact, row.exact ? "exact" : "library"},
          {"sent_bytes", ">sent", as_bytes(row.sent)},
          {"seconds", ">time", as_seconds(row.seconds)},
          {"bytes_per_second", ">GB/s", rate, fmt::format("{:.2f}", rate / 1e9)},
          {"", ">of a copy",
           fmt::format("{:.0f}%", copy > 0 ? 100 * rate / copy : 0)}});
-    if (row.exact && ratio > 0) line.set("exact_to_library", ratio);
   }
   out.text("\n").table("collectives", rows, "", 0);
-  if (!report.model.empty())
-    out.set("model", report.model)
-        .text(cat("\nplanned: pieces of the largest bucket of ", report.model,
-                  "\n"));
-  if (const std::string lines = ratio_lines(report); !lines.empty())
-    out.text("\n" + lines);
   return out.add(library_memory(report.library_memory,
                                 report.largest_library_bytes,
                                 "Memory of the library"));

@@ -58,7 +58,6 @@ struct CollectivesReport {
   std::string transport;     // "thread", "mpi", "tcp" or "nccl"
   std::string library = {};  // "NCCL 2.28.9 (…)"; "": none of its own
   std::string device;        // "cpu", or the GPU's name
-  std::string model = {};    // whose plan cuts pieces, or ""
   int num_ranks = 1;
   int64_t bytes = 0;
   int rounds = 0;
