@@ -234,8 +234,8 @@ class MeshSearch {
       std::vector<OpenLayouts> parts = parts_of(k, open);
       if (parts.empty()) return std::nullopt;
       tighten(parts);
-      const auto best = std::ranges::min_element(
-          parts, {}, [&](const OpenLayouts& part) {
+      const auto best =
+          std::ranges::min_element(parts, {}, [&](const OpenLayouts& part) {
             return std::tuple(part.is_doubtful,
                               part.is_doubtful ? rooms_.memory(part) : 0,
                               step_below(part.bound), part.work, part.bound);
@@ -295,9 +295,9 @@ class MeshSearch {
     for (size_t k = 0; k < kinds_.size(); ++k) {
       KindSearch& own = kinds_[k];
       const bool leads = own.next_bound() < best;
-      const int64_t plans =
-          own.best || own.is_doubtful() ? kPlansOfLosingKind / 2
-                                        : kPlansOfLosingKind;
+      const int64_t plans = own.best || own.is_doubtful()
+                                ? kPlansOfLosingKind / 2
+                                : kPlansOfLosingKind;
       const int64_t most = !leads ? std::min<int64_t>(1, plans - own.planned)
                            : own.best ? kAtOnce
                                       : 1;
@@ -348,7 +348,8 @@ class MeshSearch {
     for (size_t i = 0; i < batch.size(); ++i) {
       if (!weighed[i]) continue;
       keep(*weighed[i]);
-      const int64_t excess = weighed[i]->memory_bytes() - rooms_.memory(batch[i]);
+      const int64_t excess =
+          weighed[i]->memory_bytes() - rooms_.memory(batch[i]);
       least_excess_ = std::min(least_excess_.value_or(excess), excess);
     }
   }
@@ -413,7 +414,7 @@ class MeshSearch {
   int64_t bounds_ = 0;  // tight ones
   std::array<KindSearch, kNumLayoutKinds> kinds_;
   std::map<LayoutKey, std::unique_ptr<LayoutPlan>> layouts_;
-  std::optional<WeighedMesh> nearest_;  // that does not fit
+  std::optional<WeighedMesh> nearest_;   // that does not fit
   std::optional<int64_t> least_excess_;  // of memory over its bound
   MeshAnswer answer_;
 };
