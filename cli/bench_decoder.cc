@@ -6,7 +6,7 @@
 #include "canzona/measure/decoder_bench.h"
 #include "canzona/report/document.h"
 #include "canzona/train/model_source.h"
-#include "cli/bench.h"
+#include "cli/verbs.h"
 #include "cli/config.h"
 
 namespace canzona::cli {
@@ -54,7 +54,8 @@ Document view_of(const DecoderBench& bench, const TrainConfig& config) {
               {"ms", ">ms", stage.seconds * 1e3,
                fmt::format("{:.3f}", 1e3 * stage.seconds)},
               {"floor_ms", ">floor", stage.floor * 1e3,
-               stage.floor > 0 ? fmt::format("{:.3f}", 1e3 * stage.floor) : "-"},
+               stage.floor > 0 ? fmt::format("{:.3f}", 1e3 * stage.floor)
+                               : "-"},
               {"share", ">floor / ms", stage.floor / stage.seconds,
                stage.floor > 0
                    ? fmt::format("{:.2f}", stage.floor / stage.seconds)

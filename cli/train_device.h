@@ -1,6 +1,6 @@
 // The GPU of `canzona train --device cuda`, and what fits on it.
 //
-//   const auto gpu = find_train_device(config, *ranks, is_dry);   // none: a CPU
+//   const auto gpu = find_train_device(config, mesh, ranks);   // none: a CPU
 //   if (gpu) settle_micro_batch(*gpu, mesh, config);
 //   TrainJob job = make_job(config, mesh);
 //   if (gpu) require_fits(*gpu, job);
@@ -17,9 +17,9 @@
 namespace canzona::cli {
 
 struct TrainDevice {
-  std::string name;        // "NVIDIA H200"; "": there is none here
-  int64_t free_bytes = 0;  // on the fullest GPU
-  int64_t ranks = 1;       // on each
+  std::string name;           // "NVIDIA H200"; "": there is none here
+  int64_t free_bytes = 0;     // on the fullest GPU
+  int64_t ranks = 1;          // on each
   int64_t library_bytes = 0;  // of NCCL, on each rank
   // Of bf16 products with dense operands, as its maker says; 0: not known.
   double peak_flops = 0;

@@ -473,6 +473,9 @@ void check_device(const TrainConfig& c) {
     require(!chooses_zero(c) && !chooses_experts(c),
             named(c, chooses_zero(c) ? "zero.sizes" : "zero.experts") + " auto",
             cat("sizes with device ", c.device, ", such as zero1 or zero3"));
+    require(c.transport != "mpi" && c.transport != "tcp",
+            named(c, "transport") + " " + c.transport,
+            cat("auto, thread or nccl with device ", c.device));
     return;
   }
   require(!c.chooses_micro_batch(), named(c, "batch.micro") + " auto",

@@ -279,8 +279,9 @@ std::vector<double> Stage::evaluate(const EvaluationRounds& rounds) {
     if (!parallel_.has_embedding) links_.receive_input(slot.input);
     slot.output_sent.wait();
     losses.push_back(
-        decoder_->evaluate(slot.sequences, slot.input.data(), slot.output.data(),
-                          micro_batches_.counted(number, rounds.sequences)));
+        decoder_->evaluate(slot.sequences, slot.input.data(),
+                           slot.output.data(),
+                           micro_batches_.counted(number, rounds.sequences)));
     if (!parallel_.has_head) slot.output_sent = links_.send_output(slot.output);
   }
   for (Slot& slot : slots_) slot.output_sent.wait();

@@ -40,8 +40,8 @@ namespace canzona {
 // residual stream (o and down) with 1/√(2·layers) of that, so that depth does
 // not blow it up.
 //
-// make_initial() is pure, and may use several threads. Whole tensors, at the end of a run, are assembled by
-// all ranks.
+// make_initial() is pure, and may use several threads. Whole tensors, at the
+// end of a run, are assembled by all ranks.
 
 double initial_deviation(const Model& model, const Tensor& tensor);
 

@@ -245,6 +245,7 @@ refuses 'zero.sizes' 'auto' -- train --device cuda --preset small --zero auto --
 refuses 'QK-clip' -- train --device cuda --preset small --dry-run \
   --set qk_clip.tau=100 --set model.qk_norm=off
 refuses 'batch.micro' 'a number with device cpu' -- train --micro-batch auto
+refuses 'transport' 'auto, thread or nccl' -- train --device cuda --transport tcp --dry-run
 refuses 'attention' 'device cuda' -- train --attention plain
 refuses 'transport' 'device cuda' -- train --transport nccl
 canzona train --device cuda --preset small --dry-run --json
