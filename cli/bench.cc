@@ -1,6 +1,5 @@
 // `canzona bench`: operations between ranks (collectives). bench_step.cc and
 // bench_decoder.cc have the others.
-#include <algorithm>
 #include <memory>
 
 #include "canzona/base/device_kind.h"
@@ -9,10 +8,9 @@
 #include "canzona/comm/nccl/nccl_library.h"
 #include "canzona/linalg/cuda_device.h"
 #include "canzona/report/bench/bench_text.h"
-#include "cli/bench.h"
 #include "cli/options.h"
-#include "cli/plan_input.h"
 #include "cli/ranks.h"
+#include "cli/verbs.h"
 
 namespace canzona::cli {
 namespace {

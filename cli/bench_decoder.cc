@@ -6,7 +6,7 @@
 #include "canzona/measure/decoder_bench.h"
 #include "canzona/report/document.h"
 #include "canzona/train/model_source.h"
-#include "cli/bench.h"
+#include "cli/verbs.h"
 #include "cli/config.h"
 
 namespace canzona::cli {

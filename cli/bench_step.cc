@@ -7,13 +7,13 @@
 #include "canzona/base/text.h"
 #include "canzona/report/bench/step_report.h"
 #include "canzona/report/zero_view.h"
-#include "cli/bench.h"
 #include "cli/options.h"
 #include "cli/plan_input.h"
 #include "cli/precision.h"
 #include "cli/ranks.h"
 #include "cli/run_folder.h"
 #include "cli/test_fault.h"
+#include "cli/verbs.h"
 #include "cli/with_flags.h"
 
 namespace canzona::cli {

@@ -162,11 +162,9 @@ MachineReport examine_machine() {
   MachineReport report{.machine = machine_info(), .rates = measure_rates()};
   report.gpu = find_cuda_device(&report.why_no_gpu);
   report.disk = measure_disk(".");
-  report.limits = process_limits();
   report.mpi = mpi_description();
   report.nccl = nccl_description();
   report.num_gpus = count_gpus();
-  report.gpus = cuda_peers();
   return report;
 }
 
@@ -186,7 +184,7 @@ Verb add_doctor(CLI::App& root) {
   return add_verb_of<DoctorFlags>(
       root, {.name = "doctor",
              .description =
-                 "check this machine: CPU, BLAS, GPUs, rates, disk, limits",
+                 "check this machine: CPU, BLAS, GPU, rates, disk",
              .footer = kDoctorExamples});
 }
 

@@ -69,6 +69,9 @@ Verb add_bench(CLI::App& root);
 Verb add_calibrate(CLI::App& root);
 Verb add_doctor(CLI::App& root);
 Verb add_completion(CLI::App& root);
+// Adds a kind of `canzona bench`.
+Verb add_bench_decoder(CLI::App& bench);
+Verb add_bench_step(CLI::App& bench);
 
 // These compute: the verbs from add_config to add_doctor except add_report, and
 // the three functions below. no_compute.cc replaces them in a program that only

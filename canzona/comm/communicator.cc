@@ -1,7 +1,6 @@
 #include "canzona/comm/communicator.h"
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 #include <utility>
 

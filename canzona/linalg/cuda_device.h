@@ -73,16 +73,6 @@ class CudaShare {
   void* before_ = nullptr;  // the thread's context
 };
 
-// One of the GPUs visible to this process, and the other GPUs that it can
-// access directly.
-struct CudaPeers {
-  std::string name;
-  std::string bus;         // "0000:1b:00.0"
-  std::vector<int> peers;  // by number
-};
-// Returns the GPUs by number; none if there is no GPU.
-std::vector<CudaPeers> cuda_peers();
-
 // The measured peak rates of the GPU: tensor cores on 8192-cubes of random fp16
 // and bf16 by cuBLAS, plain fp32 on 4096-cubes, and a copy inside its memory
 // (bytes read and written). Throws UsageError if there is none.

@@ -56,7 +56,6 @@ CudaShare::CudaShare(int /*number*/, int /*count*/) {
 CudaShare::~CudaShare() = default;
 
 int64_t cuda_free_bytes() { return 0; }
-std::vector<CudaPeers> cuda_peers() { return {}; }
 
 CudaRates measure_cuda_rates() { throw UsageError(kWhyNot); }
 

@@ -1,7 +1,6 @@
 #include "canzona/measure/machine.h"
 
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
@@ -280,10 +279,6 @@ class TrialFile {
   void sync() {
     if (::fsync(file_) != 0) fail("cannot be synced");
   }
-  void rename(const std::string& path) {
-    if (::rename(path_.c_str(), path.c_str()) != 0) fail("cannot be renamed");
-    path_ = path;
-  }
 
  private:
   [[noreturn]] void fail(const char* what) const {
@@ -307,26 +302,6 @@ void time_writes(const std::string& path, int64_t bytes, DiskInfo& disk) {
       static_cast<double>(bytes) / std::max(seconds_since(begin), 1e-9);
 }
 
-void time_commit(const std::string& path, DiskInfo& disk) {
-  constexpr int kTimes = 5;
-  constexpr std::string_view kText = "a small file\n";
-  std::vector<double> times;
-  for (int i = 0; i < kTimes; ++i) {
-    const auto begin = SurroundingsClock::now();
-    TrialFile file(path);
-    file.write(kText);
-    file.sync();
-    file.rename(path + ".done");
-    times.push_back(seconds_since(begin));
-  }
-  std::ranges::sort(times);
-  disk.commit_seconds = times[kTimes / 2];
-}
-
-int64_t limit_value(rlim_t limit) {
-  return limit == RLIM_INFINITY ? -1 : static_cast<int64_t>(limit);
-}
-
 }  // namespace
 
 DiskInfo measure_disk(const std::string& folder, int64_t bytes) {
@@ -340,31 +315,10 @@ DiskInfo measure_disk(const std::string& folder, int64_t bytes) {
     if (disk.free_bytes >= 0 && disk.free_bytes < 2 * bytes)
       throw Error(cat("only ", human_bytes(disk.free_bytes), " are free"));
     time_writes(path, bytes, disk);
-    time_commit(path, disk);
   } catch (const std::exception& error) {
     disk.problem = error.what();
   }
   return disk;
-}
-
-std::vector<ProcessLimit> process_limits() {
-  struct Kind {
-    const char* name;
-    const char* unit;
-    int resource;
-  };
-  std::vector<ProcessLimit> limits;
-  for (const Kind& kind : {Kind{"open files", "", RLIMIT_NOFILE},
-                           Kind{"locked memory", "bytes", RLIMIT_MEMLOCK},
-                           Kind{"core file", "bytes", RLIMIT_CORE},
-                           Kind{"stack", "bytes", RLIMIT_STACK}}) {
-    struct rlimit limit {};
-    if (::getrlimit(static_cast<__rlimit_resource_t>(kind.resource), &limit) ==
-        0)
-      limits.push_back({kind.name, kind.unit, limit_value(limit.rlim_cur),
-                        limit_value(limit.rlim_max)});
-  }
-  return limits;
 }
 
 }  // namespace canzona

@@ -3,13 +3,10 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "canzona/comm/communicator.h"
-#include "canzona/comm/transport.h"
 #include "canzona/linalg/cpu/blas.h"
 #include "canzona/linalg/engine.h"
 #include "canzona/measure/rank_runner.h"
@@ -79,26 +76,16 @@ bool lacks_cost_table(const Plan& plan);
 // unchanged.
 Plan priced(const Plan& plan, const MachineSpeed& speed);
 
-// Checks what a run depends on beside the processor: the disk of a folder, and
-// the limits of this process.
+// Checks what a run depends on beside the processor: the disk of a folder.
 
 struct DiskInfo {
   std::string folder;
   int64_t free_bytes = -1;            // for this user; -1: unknown
   double write_bytes_per_second = 0;  // until they are on disk
-  double commit_seconds = 0;  // of a small file: written, synced, renamed
   std::string problem = {};   // why writing fails; "" if it works
 };
 // Writes `bytes` to a temporary file in the folder, and removes it.
 DiskInfo measure_disk(const std::string& folder,
                       int64_t bytes = int64_t{64} << 20);
-
-// A limit of this process, from getrlimit(); -1: none.
-struct ProcessLimit {
-  std::string name;  // "open files"
-  std::string unit;  // "bytes", or "" for a plain count
-  int64_t soft = -1, hard = -1;
-};
-std::vector<ProcessLimit> process_limits();
 
 }  // namespace canzona

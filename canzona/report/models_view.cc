@@ -200,9 +200,10 @@ Document model_view(const Model& model, const Splits& splits) {
   add_routing(out, "tensors", group_tensors(model, matrices), kRule);
   const std::vector<std::string> unplaced = unplaced_tensors(model);
   if (!unplaced.empty())
-    out.note(cat("not placed by their names, so that every tp rank has them "
-                 "whole: ",
-                 printable(join(unplaced, ", "))));
+    out.note(
+        cat("not placed by their names, so that every tp rank has them "
+            "whole: ",
+            printable(join(unplaced, ", "))));
   return out.set("unplaced", unplaced);
 }
 

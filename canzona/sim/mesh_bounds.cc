@@ -52,9 +52,8 @@ TensorFacts::TensorFacts(const MeshQuestion& question)
         tick * (static_cast<double>(own.every_step.value()) +
                 static_cast<double>(own.refresh.value()) / rule.period());
     step_seconds[t] += seconds;
-    const bool whole =
-        m.rows * m.cols == model.tensors[t].elements() &&
-        rule.block(shape_of(m)) == shape_of(m);
+    const bool whole = m.rows * m.cols == model.tensors[t].elements() &&
+                       rule.block(shape_of(m)) == shape_of(m);
     if (whole && spreads) alone[t] = seconds;
     state_bytes[t] += bytes.with_shard + bytes.with_owner;
   }
@@ -154,8 +153,8 @@ void MeshBounds::classify() {
     const int64_t elements = shard_elements(mesh_, tensor);
     // Tensors for which this one stands, and those of ep rank 0.
     const int64_t all = part == 1 ? facts_.experts_alike : 1;
-    const int64_t here = all > 1 ? all / mesh_.ep
-                                 : (ep_of(mesh_, model, tensor) <= 0 ? 1 : 0);
+    const int64_t here =
+        all > 1 ? all / mesh_.ep : (ep_of(mesh_, model, tensor) <= 0 ? 1 : 0);
     for (size_t s = 0; s < stages_.size(); ++s) {
       if (stages_[s].number != number) continue;
       Kept& kept = stages_[s].kept[part];
@@ -230,9 +229,9 @@ std::vector<MeshPace> MeshBounds::paces(
     pace.batch = micro_batch_of(shape, work);
     for (const Stage& stage : stages_) {
       pace.use_seconds.push_back(use_seconds(stage, pace.batch));
-      pace.longest_pass = std::max(
-          pace.longest_pass, std::reduce(pace.use_seconds.back().begin(),
-                                         pace.use_seconds.back().end()));
+      pace.longest_pass = std::max(pace.longest_pass,
+                                   std::reduce(pace.use_seconds.back().begin(),
+                                               pace.use_seconds.back().end()));
     }
   }
   return out;

@@ -171,13 +171,13 @@ class MeshBounds {
   using ModuleClass = std::array<std::vector<Shards>, 2>;
   // Sums over the tensors of a stage: a shard of each.
   struct Kept {
-    int64_t all = 0, trained = 0;      // elements
+    int64_t all = 0, trained = 0;  // elements
     // Of pools, as in PoolSizes. Experts of a layer may be in one slot with its
     // dense tensors, so those of dense tensors are what this takes in addition.
     int64_t slot = 0, large_slot = 0;
     int64_t staging = 0;
-    int64_t state_bytes = 0;           // a tp rank's even share
-    double step_seconds = 0;           // likewise
+    int64_t state_bytes = 0;  // a tp rank's even share
+    double step_seconds = 0;  // likewise
   };
   // What a rank has of a module.
   struct Pooled {
@@ -196,7 +196,7 @@ class MeshBounds {
     std::vector<int32_t> module_class;  // by module; -1: in other stages
     // By class: uses, uses that complete a gradient, modules.
     std::vector<std::array<double, 3>> counts = {};
-    std::array<Kept, 2> kept = {};      // dense, experts of an ep rank
+    std::array<Kept, 2> kept = {};  // dense, experts of an ep rank
     std::array<std::set<Largest>, 2> matrices = {};
   };
   // Tensors that are cut over the same ranks (plan.h), seen from the stage's

@@ -73,10 +73,10 @@ std::optional<WeighedMesh> planned_least(const MeshQuestion& question,
 
 }  // namespace
 
-NearestMesh nearest_mesh(const MeshQuestion& question, const MeshRooms& rooms,
-                         const std::optional<WeighedMesh>& planned,
-                         const std::function<bool(const MeshQuestion&)>&
-                             finds_any) {
+NearestMesh nearest_mesh(
+    const MeshQuestion& question, const MeshRooms& rooms,
+    const std::optional<WeighedMesh>& planned,
+    const std::function<bool(const MeshQuestion&)>& finds_any) {
   const int64_t cap = question.options.memory_cap_bytes;
   const MeshRooms::Least least = rooms.least_memory().front();
   NearestMesh nearest{least.choice, least.bytes - cap};
@@ -91,8 +91,7 @@ NearestMesh nearest_mesh(const MeshQuestion& question, const MeshRooms& rooms,
       return nearest;
     }
   const int64_t needed = cap + nearest.lacks_bytes;
-  nearest.cure =
-      cat("--memory-cap ", needed, " (", human_bytes(needed), ")");
+  nearest.cure = cat("--memory-cap ", needed, " (", human_bytes(needed), ")");
   return nearest;
 }
 

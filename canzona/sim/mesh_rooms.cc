@@ -77,8 +77,8 @@ MeshRooms::MeshRooms(const MeshQuestion& question)
 }
 
 std::unique_ptr<MeshRoom> MeshRooms::room_of(const Mesh& mesh) const {
-  auto room = std::make_unique<MeshRoom>(
-      MeshRoom{MeshBounds(question_, facts_, mesh)});
+  auto room =
+      std::make_unique<MeshRoom>(MeshRoom{MeshBounds(question_, facts_, mesh)});
   room->settings = settings_of(question_, mesh);
   room->dense = sizes_of(room->bounds, false);
   room->experts = sizes_of(room->bounds, true);
@@ -197,9 +197,8 @@ bool MeshRooms::is_over_cap(const OpenLayouts& open) const {
 
 int64_t MeshRooms::memory(const OpenLayouts& open) const {
   const MeshRoom& room = (*this)[open.room];
-  const BytesByStage& dense = open.dense < 0
-                                  ? room.dense.least
-                                  : room.dense.bytes[index(open.dense)];
+  const BytesByStage& dense =
+      open.dense < 0 ? room.dense.least : room.dense.bytes[index(open.dense)];
   const BytesByStage& experts = open.experts < 0
                                     ? room.experts.least
                                     : room.experts.bytes[index(open.experts)];
@@ -209,8 +208,7 @@ int64_t MeshRooms::memory(const OpenLayouts& open) const {
 const std::vector<LoadByStage>& MeshRooms::loads(MeshRoom& room, bool experts,
                                                  bool apart, Reach reach) {
   SizesOfPart& part = experts ? room.experts : room.dense;
-  std::vector<LoadByStage>& out =
-      part.loads[apart ? 1 : 0][number_of(reach)];
+  std::vector<LoadByStage>& out = part.loads[apart ? 1 : 0][number_of(reach)];
   if (out.empty())
     for (const ZeroSizes& sizes : part.all)
       out.push_back(sizes.z1 == 0 ? LoadByStage{}
@@ -248,8 +246,7 @@ double MeshRooms::tight_bound(const OpenLayouts& open) const {
   const bool apart =
       !open.is_single() || is_apart(room, open.dense, open.experts);
   std::vector<StageOps> of_experts;
-  if (experts.z1 > 0)
-    of_experts = bounds.ops(experts, true, apart, open.reach);
+  if (experts.z1 > 0) of_experts = bounds.ops(experts, true, apart, open.reach);
   const auto* own = of_experts.empty() ? nullptr : &of_experts;
   if (!open.is_single())
     return bounds.seconds(
@@ -257,8 +254,7 @@ double MeshRooms::tight_bound(const OpenLayouts& open) const {
         bounds.step_seconds({bounds.mesh().homes(), 1, 1}, experts));
   const ZeroSizes& dense = room.dense.all[index(open.dense)];
   const auto of_dense = bounds.ops(dense, false, apart, open.reach);
-  const PoolSlots slots =
-      bounds.slots(dense, experts, pace(open).activations);
+  const PoolSlots slots = bounds.slots(dense, experts, pace(open).activations);
   return bounds.seconds(pace(open), &of_dense, own,
                         bounds.step_seconds(dense, experts), &slots);
 }

@@ -1,6 +1,6 @@
-// The layouts of a question by room: a mesh with its micro-batches and its sizes
-// of ZeRO. What depends on the sizes of dense tensors or of experts alone is
-// computed once, so that a bound of a pair of them takes a few additions.
+// The layouts of a question by room: a mesh with its micro-batches and its
+// sizes of ZeRO. What depends on the sizes of dense tensors or of experts alone
+// is computed once, so that a bound of a pair of them takes a few additions.
 //
 //   MeshRooms rooms(question);
 //   for (OpenLayouts& one : rooms.expand(open, kind, best, over_cap)) …
@@ -30,7 +30,7 @@ struct OpenLayouts {
   int32_t experts = -1;  // -1: all sizes
   int32_t dense = -1;    // likewise
   Reach reach = Reach::kDirect;
-  bool is_tight = false;  // a second bound, which takes longer, was computed
+  bool is_tight = false;     // a second bound, which takes longer, was computed
   bool is_doubtful = false;  // it probably does not fit
   double work = 0;           // work_of() a single one
 
@@ -56,7 +56,7 @@ struct MeshRoom {
   std::vector<MeshPace> paces = {};       // of each
   SizesOfPart dense = {}, experts = {};
   double least_step = 0;
-  std::array<int64_t, kNumLayoutKinds> layouts = {};  // of a setting, by kind
+  std::array<int64_t, kNumLayoutKinds> layouts = {};    // of a setting, by kind
   std::array<std::vector<int64_t>, 2> by_experts = {};  // and by reach
 };
 
@@ -66,7 +66,9 @@ class MeshRooms {
   explicit MeshRooms(const MeshQuestion& question);
 
   int64_t size() const { return std::ssize(rooms_); }
-  const MeshRoom& operator[](int32_t room) const { return *rooms_[index(room)]; }
+  const MeshRoom& operator[](int32_t room) const {
+    return *rooms_[index(room)];
+  }
   int64_t refused() const { return refused_; }  // meshes
 
   const MeshPace& pace(const OpenLayouts& open) const {

@@ -20,7 +20,7 @@ constexpr int kAtOnce = 8;
 // A kind that cannot be the best any more has so many layouts planned.
 constexpr int64_t kPlansOfLosingKind = 8;
 // Sets of layouts are not divided any more after so many tight bounds.
-constexpr int64_t kMostBounds = 400'000;
+constexpr int64_t kMostBounds = 200'000;
 
 // Bounds between two steps are taken in the order of their depth, so that a
 // layout is planned before all that are about as good were looked at.
@@ -234,8 +234,8 @@ class MeshSearch {
       std::vector<OpenLayouts> parts = parts_of(k, open);
       if (parts.empty()) return std::nullopt;
       tighten(parts);
-      const auto best = std::ranges::min_element(
-          parts, {}, [&](const OpenLayouts& part) {
+      const auto best =
+          std::ranges::min_element(parts, {}, [&](const OpenLayouts& part) {
             return std::tuple(part.is_doubtful,
                               part.is_doubtful ? rooms_.memory(part) : 0,
                               step_below(part.bound), part.work, part.bound);
@@ -260,7 +260,7 @@ class MeshSearch {
   std::optional<OpenLayouts> next_single(size_t k) {
     KindSearch& own = kinds_[k];
     while (!own.is_decided()) {
-      if (!own.best) {
+      if (!own.best && bounds_ < kMostBounds) {
         if (const auto found = descend(k)) {
           if (pays(*found)) return found;
           own.set_aside(*found);
@@ -295,9 +295,9 @@ class MeshSearch {
     for (size_t k = 0; k < kinds_.size(); ++k) {
       KindSearch& own = kinds_[k];
       const bool leads = own.next_bound() < best;
-      const int64_t plans =
-          own.best || own.is_doubtful() ? kPlansOfLosingKind / 2
-                                        : kPlansOfLosingKind;
+      const int64_t plans = own.best || own.is_doubtful()
+                                ? kPlansOfLosingKind / 2
+                                : kPlansOfLosingKind;
       const int64_t most = !leads ? std::min<int64_t>(1, plans - own.planned)
                            : own.best ? kAtOnce
                                       : 1;
@@ -348,7 +348,8 @@ class MeshSearch {
     for (size_t i = 0; i < batch.size(); ++i) {
       if (!weighed[i]) continue;
       keep(*weighed[i]);
-      const int64_t excess = weighed[i]->memory_bytes() - rooms_.memory(batch[i]);
+      const int64_t excess =
+          weighed[i]->memory_bytes() - rooms_.memory(batch[i]);
       least_excess_ = std::min(least_excess_.value_or(excess), excess);
     }
   }
@@ -413,7 +414,7 @@ class MeshSearch {
   int64_t bounds_ = 0;  // tight ones
   std::array<KindSearch, kNumLayoutKinds> kinds_;
   std::map<LayoutKey, std::unique_ptr<LayoutPlan>> layouts_;
-  std::optional<WeighedMesh> nearest_;  // that does not fit
+  std::optional<WeighedMesh> nearest_;   // that does not fit
   std::optional<int64_t> least_excess_;  // of memory over its bound
   MeshAnswer answer_;
 };

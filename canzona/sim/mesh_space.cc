@@ -109,9 +109,9 @@ void MeshLimits::fix(std::string_view text, std::string_view option) {
       throw UsageError(cat(option, " ", quoted(text), ": ", name, " twice"));
     seen.push_back(name);
     // "--zero" says already what it fixes.
-    fix_one(*this, name, word.substr(equals + 1),
-            option == "--" + name ? std::string(option)
-                                  : cat(option, " ", name));
+    fix_one(
+        *this, name, word.substr(equals + 1),
+        option == "--" + name ? std::string(option) : cat(option, " ", name));
   }
 }
 

@@ -476,9 +476,8 @@ double extrapolated(double fewer, double more, double steps) {
 // micro-batches in the middle soon repeat each other.
 IterationTime with_more(const IterationTime& fewer, const IterationTime& more,
                         int64_t num_micro_batches) {
-  const double steps =
-      static_cast<double>(num_micro_batches - kMostSimulated) /
-      static_cast<double>(kMostSimulated / 2);
+  const double steps = static_cast<double>(num_micro_batches - kMostSimulated) /
+                       static_cast<double>(kMostSimulated / 2);
   IterationTime out = more;
   for (const auto part :
        {&IterationTime::compute_seconds, &IterationTime::waited_parameters,
@@ -495,7 +494,8 @@ IterationTime with_more(const IterationTime& fewer, const IterationTime& more,
 
 IterationPrediction StageIteration::predict(const MicroBatch& batch,
                                             int64_t num_micro_batches) const {
-  IterationPrediction out{.time = {}, .stage = stage, .memory_bytes = memory_bytes};
+  IterationPrediction out{
+      .time = {}, .stage = stage, .memory_bytes = memory_bytes};
   out.time = simulate_iteration(
       with(batch, std::min(num_micro_batches, kMostSimulated)));
   if (num_micro_batches > kMostSimulated)

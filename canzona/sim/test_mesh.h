@@ -43,8 +43,8 @@ struct AskedMesh {
 };
 
 // A dense model with grouped queries, one with experts, one with a prime number
-// of layers, one with a vocabulary of a few words, and one whose first layer has
-// no experts and whose head is larger than a layer.
+// of layers, one with a vocabulary of a few words, and one whose first layer
+// has no experts and whose head is larger than a layer.
 inline Model searched_model(int number) {
   switch (number) {
     case 0:

@@ -349,9 +349,8 @@ class Weighing {
     const int64_t cap = request.options.memory_cap_bytes;
     const int64_t least = least_bytes(request);
     if (cap > 0 && least > cap)
-      return {.is_dropped = true,
-              .memory_bytes = least,
-              .experts = choice.experts};
+      return {
+          .is_dropped = true, .memory_bytes = least, .experts = choice.experts};
     Plan plan = plan_in_terms(request, terms_);
     if (cost_ != nullptr) plan = with_basis(std::move(plan));
     const IterationPrediction predicted = predict_iteration(plan, work_);
@@ -369,16 +368,16 @@ class Weighing {
             .z3_crosses_nodes = crosses_nodes(plan, &ZeroSizes::z3)};
   }
 
-  // Experts that are not planned apart have the sizes of dense tensors, or plain
-  // ZeRO-1 over their own ranks.
+  // Experts that are not planned apart have the sizes of dense tensors, or
+  // plain ZeRO-1 over their own ranks.
   int64_t least_bytes(const PlanRequest& request) const {
     const Mesh& mesh = request.mesh;
     const ZeroOptions zero =
         resolve_zero(request.options.zero, mesh, request.model);
     ZeroSizes experts = zero.experts;
     if (experts.z1 == 0 && bounds_.has_experts())
-      experts = mesh.ep == 1 ? zero.sizes
-                             : ZeroSizes{mesh.expert_homes(), 1, 1};
+      experts =
+          mesh.ep == 1 ? zero.sizes : ZeroSizes{mesh.expert_homes(), 1, 1};
     return bounds_.memory(zero.sizes, experts) + terms_.activations;
   }
 

@@ -8,7 +8,7 @@ if grep -q 'built to plan only' err; then
   finish
 fi
 prints cpu sgemm bf16 copy cuda 'mpi ' 'nccl ' \
-  'free' 'written and synced' 'open files' 'locked memory' 'core file' stack
+  'free' 'written and synced'
 canzona doctor --json
 is_json
 has_member sgemm_gflops
@@ -19,12 +19,9 @@ has_member 'cuda built'
 has_member 'cuda device'
 has_member nccl
 has_member gpus
-has_member devices
-for member in folder free_bytes write_bytes_per_second commit_seconds; do
+for member in folder free_bytes write_bytes_per_second; do
   has_member "disk $member"
 done
-has_member 'limits 0 soft'
-has_member 'limits 3 hard'
 checks=$((checks + 1))
 [ -z "$(ls -A | grep canzona-doctor)" ] || fail 'doctor left a file'
 

@@ -138,7 +138,7 @@ canzona train --resume clipped/ckpt/step_00000004 --run clips --mesh dp=2
 exits 0
 says 'QK-clip scaled'
 same_run clips clipped
-canzona train --resume clipped/ckpt/step_00000004 --run elsewhere --mesh tp=2
+canzona train --resume clipped/ckpt/step_00000004 --run clips_tp --mesh tp=2
 exits 0
 says 'QK-clip scaled'
 canzona train --resume clipped/ckpt/step_00000004 --run plain --mesh dp=2 \

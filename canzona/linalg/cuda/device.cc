@@ -3,7 +3,6 @@
 #include <cublas_v2.h>
 
 #include <algorithm>
-#include <array>
 #include <fstream>
 #include <functional>
 #include <limits>
@@ -197,31 +196,6 @@ int64_t cuda_free_bytes() {
     return static_cast<int64_t>(free);
   cudaGetLastError();  // or the next launch would report it
   return 0;
-}
-
-std::vector<CudaPeers> cuda_peers() {
-  std::vector<CudaPeers> gpus;
-  int count = 0;
-  if (look_for_devices() != cudaSuccess) return gpus;
-  check_cuda(cudaGetDeviceCount(&count), kLook);
-  for (int gpu = 0; gpu < count; ++gpu) {
-    cudaDeviceProp properties{};
-    check_cuda(cudaGetDeviceProperties(&properties, gpu),
-               "cudaGetDeviceProperties");
-    std::array<char, 32> bus{};
-    check_cuda(cudaDeviceGetPCIBusId(bus.data(), bus.size(), gpu),
-               "cudaDeviceGetPCIBusId");
-    CudaPeers found{.name = properties.name, .bus = bus.data(), .peers = {}};
-    for (int other = 0; other < count; ++other) {
-      int can = 0;
-      if (other != gpu)
-        check_cuda(cudaDeviceCanAccessPeer(&can, gpu, other),
-                   "cudaDeviceCanAccessPeer");
-      if (can != 0) found.peers.push_back(other);
-    }
-    gpus.push_back(std::move(found));
-  }
-  return gpus;
 }
 
 namespace {

@@ -2,17 +2,10 @@
 
 #include <fmt/format.h>
 
-#include "canzona/base/device_kind.h"
 #include "canzona/base/text.h"
 
 namespace canzona {
 namespace {
-
-void add_rates(const MachineRates& rates, Document& out) {
-  out.set("sgemm_gflops", rates.sgemm_gflops);
-  out.set("packed_gflops", rates.packed_gflops);
-  out.set("copy_bytes_per_second", rates.copy_bytes_per_second);
-}
 
 Document gpu_members(const MachineReport& report) {
   Document out;
@@ -40,65 +33,13 @@ std::string gpu_text(const MachineReport& report) {
       device.driver, device.runtime);
 }
 
-std::string limit_text(int64_t value, const std::string& unit) {
-  if (value < 0) return "unlimited";
-  return unit.empty() ? cat(value) : human_bytes(value);
-}
-
-std::string limits_text(const std::vector<ProcessLimit>& limits) {
-  std::vector<std::string> words;
-  for (const ProcessLimit& limit : limits) {
-    const std::string soft = limit_text(limit.soft, limit.unit);
-    const std::string hard = limit_text(limit.hard, limit.unit);
-    words.push_back(cat(limit.name, " ", soft,
-                        hard == soft ? "" : cat(" (up to ", hard, ")")));
-  }
-  return join(words, ", ");
-}
-
 std::string disk_text(const DiskInfo& disk) {
   const std::string free =
       disk.free_bytes < 0 ? "" : human_bytes(disk.free_bytes) + " free";
   if (!disk.problem.empty())
     return cat(free, free.empty() ? "" : ", ", "cannot be written");
-  return fmt::format("{}, {:.0f} MB/s written and synced, {} for a small file",
-                     free, disk.write_bytes_per_second / 1e6,
-                     human_seconds(disk.commit_seconds));
-}
-
-std::string peers_text(const CudaPeers& gpu) {
-  std::vector<std::string> peers;
-  for (const int peer : gpu.peers) peers.push_back(cat(peer));
-  return cat(gpu.name, " at ", gpu.bus, ", ",
-             peers.empty() ? "has no direct access to other GPUs"
-                           : cat("reaches ", join(peers, " "), " directly"));
-}
-
-Value limit_value(int64_t value) {
-  return value < 0 ? Value(nullptr) : Value(value);
-}
-
-void add_surroundings(const MachineReport& report, Document& out) {
-  const DiskInfo& disk = report.disk;
-  Listing limits, devices;
-  for (const ProcessLimit& limit : report.limits) {
-    Row& row = limits.add().set("name", limit.name).set("unit", limit.unit);
-    row.set("soft", limit_value(limit.soft));
-    row.set("hard", limit_value(limit.hard));
-  }
-  for (const CudaPeers& gpu : report.gpus)
-    devices.add()
-        .set("name", gpu.name)
-        .set("bus", gpu.bus)
-        .set("peers", gpu.peers);
-  out.set("disk", {{"folder", disk.folder},
-                   {"free_bytes", limit_value(disk.free_bytes)},
-                   {"write_bytes_per_second", disk.write_bytes_per_second},
-                   {"commit_seconds", disk.commit_seconds},
-                   {"problem", disk.problem}});
-  out.set("limits", limits.value()).set("devices", devices.value());
-  out.set("mpi", report.mpi).set("nccl", report.nccl);
-  out.set("gpus", report.num_gpus);
+  return fmt::format("{}, {:.0f} MB/s written and synced", free,
+                     disk.write_bytes_per_second / 1e6);
 }
 
 }  // namespace
@@ -140,13 +81,9 @@ Document machine_view(const MachineReport& report) {
   line("cuda", gpu_text(report));
   if (report.num_gpus > 1)
     line("gpus", cat(report.num_gpus, " for NCCL processes"));
-  for (size_t gpu = 0; gpu < report.gpus.size() && report.gpus.size() > 1;
-       ++gpu)
-    line(cat("gpu ", gpu), peers_text(report.gpus[gpu]));
   line("mpi", report.mpi);
   line("nccl", report.nccl);
   line("disk", disk_text(report.disk));
-  line("limits", limits_text(report.limits));
   for (const std::string& problem : found)
     out.text(cat(toned(Tone::kPoor, "problem: "), problem, "\n"));
   if (found.empty()) out.text(toned(Tone::kGood, "no problems found") + "\n");
@@ -158,8 +95,17 @@ Document machine_view(const MachineReport& report) {
   out.set("blas", machine.blas.library).set("core", machine.blas.core);
   out.set("blas_linked", machine.blas.shared ? "shared" : "static");
   out.set("fallback_core", machine.blas.fallback_core);
-  add_rates(rates, out);
-  add_surroundings(report, out);
+  out.set("sgemm_gflops", rates.sgemm_gflops);
+  out.set("packed_gflops", rates.packed_gflops);
+  out.set("copy_bytes_per_second", rates.copy_bytes_per_second);
+  const DiskInfo& disk = report.disk;
+  out.set("disk", {{"folder", disk.folder},
+                   {"free_bytes", disk.free_bytes < 0 ? Value(nullptr)
+                                                      : Value(disk.free_bytes)},
+                   {"write_bytes_per_second", disk.write_bytes_per_second},
+                   {"problem", disk.problem}});
+  out.set("mpi", report.mpi).set("nccl", report.nccl);
+  out.set("gpus", report.num_gpus);
   return out.add("cuda", gpu_members(report));
 }
 

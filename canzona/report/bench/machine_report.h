@@ -16,12 +16,10 @@ struct MachineReport {
   MachineRates rates;
   std::optional<CudaDeviceInfo> gpu = {};
   std::string why_no_gpu = {};
-  DiskInfo disk = {};  // of the working folder
-  std::vector<ProcessLimit> limits = {};
+  DiskInfo disk = {};     // of the working folder
   std::string mpi = {};   // the library, or that there is none
   std::string nccl = {};  // the same
-  int num_gpus = 0;                  // that this process may use
-  std::vector<CudaPeers> gpus = {};  // the same, by number
+  int num_gpus = 0;       // that this process may use
 };
 // Lists whatever slows this machine down or may make runs fail; empty if there
 // is nothing to report.
