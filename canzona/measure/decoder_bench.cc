@@ -130,7 +130,8 @@ struct StageWork {
   double bytes = 0;
 };
 
-std::vector<StageWork> works_of(const DecoderConfig& config, const Model& shapes) {
+std::vector<StageWork> works_of(const DecoderConfig& config,
+                                const Model& shapes) {
   const Architecture& a = config.architecture;
   const auto tokens = static_cast<double>(config.tokens());
   const auto layers = static_cast<double>(a.layers);

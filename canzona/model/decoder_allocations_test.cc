@@ -48,7 +48,7 @@ TEST(DecoderAllocations, NoneInForwardAndBackward) {
 }
 
 TEST(DecoderAllocations, NoneWithOtherRanks) {
-  const DecoderTrial trial(mixed_decoder(true));
+  const DecoderTrial trial(mixed_decoder(Recompute::kLayer));
   run_ranks(2, [&](Communicator& world) {
     Parallel parallel = whole_model(trial.config);
     parallel.tp = &world;
