@@ -311,24 +311,8 @@ void LentStep::run(int32_t number) {
     throw UsageError(cat("a step on lent memory: action ", number,
                          " is out of order; expected ", expected));
   }
-  const PlacedAction& action = actions[parts.next++];
-  LentUpdates& updates = parts.updates;
-  const auto& rounds = parts.rank.schedule.rounds;
   try {
-    switch (action.kind) {
-      case EntryKind::kPrepare:
-        return updates.prepare(rounds[index(action.item)]);
-      case EntryKind::kTransform:
-        return updates.transform(index(action.item), action.segment);
-      case EntryKind::kApply:
-        return updates.apply(rounds[index(action.item)]);
-      case EntryKind::kUpdateElements:
-        return updates.elements();
-      case EntryKind::kUpdateMatrices:
-        return updates.local();
-      default:
-        return updates.team_stage(action);
-    }
+    parts.updates.run(actions[parts.next++]);
   } catch (...) {
     parts.abandon();
     throw;
@@ -338,7 +322,7 @@ void LentStep::run(int32_t number) {
 bool LentStep::needs(int32_t number, int64_t step) const {
   const auto& actions = parts_->rank.schedule.actions;
   if (number < 0 || number >= std::ssize(actions) ||
-      !actions[index(number)].is_in_rooms())
+      !is_of_team(actions[index(number)].purpose))
     throw UsageError(cat("a step on lent memory: action ", number,
                          " is no exchange of a team"));
   return parts_->updates.needs(actions[index(number)], step);
