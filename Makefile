@@ -134,6 +134,8 @@ sanitize-cuda: cuda  ## run GPU tests of kernels and ranks under compute-sanitiz
 
 .PHONY: bench-cuda
 bench-cuda: cuda  ## time the rules on a GPU beside python3's PyTorch
+	$(call configure,cuda,-DCANZONA_BUILD_BENCH=ON)
+	$(call compile,cuda-bench)
 	sh scripts/bench_cuda.sh $(BENCH_CUDA_ARGS)
 
 .PHONY: bench-lanes

@@ -5,13 +5,14 @@
 
 Needs a python3 with PyTorch for CUDA. Peers are torch.optim.Muon, fused AdamW,
 and transcriptions of KellerJordan/Muon, nikhilvyas/SOAP and Meta's Shampoo
-(torch_rules.py, torch_shampoo.py); ours is `canzona bench rule`, run before and
+(torch_rules.py, torch_shampoo.py); ours is bench/rule, run before and
 after them on the same shapes, the mean of the two. Medians of --rounds steps
 after three; a step of SOAP and Shampoo is the mean over one period.
 """
 import argparse
 import gc
 import json
+import os
 import shlex
 import statistics
 import subprocess
@@ -30,7 +31,7 @@ PERIOD = 10
 MODELS = {"qwen3-0.6b": (28, 1024, 3072, 2048, 1024),
           "qwen3-1.7b": (28, 2048, 6144, 2048, 1024),
           "qwen3-8b": (36, 4096, 12288, 4096, 1024)}
-OURS = ("{canzona} bench rule --rule {rule} --model {model} --layers {layers} "
+OURS = ("{folder}/bench/rule --rule {rule} --model {model} --layers {layers} "
         "--device {device} --rounds {rounds} --json")
 HEADER = ["step of", "ms", "plain step ms", "refresh step ms", "floor ms",
           "host ms", "over ours", "over fused AdamW"]
@@ -55,9 +56,10 @@ class Bench:
         self.failures = []
 
     def ours(self, rule, model, layers):
-        """Returns what `canzona bench rule` says, or None and a remark."""
+        """Returns what bench/rule says, or None and a remark."""
         command = shlex.split(self.arguments.ours.format(
-            canzona=self.arguments.canzona, rule=rule, model=model,
+            folder=os.path.dirname(self.arguments.canzona) or ".",
+            rule=rule, model=model,
             layers=layers, device=self.device, rounds=self.arguments.rounds))
         gc.collect()
         free(self.device)

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Steps of the runtime on a GPU: beside the rule alone, and over 8 ranks.
 
-  gpu_steps.py build-cuda/canzona              one rank: step : bench rule, host
+  gpu_steps.py build-cuda/canzona              one rank: step : bench/rule, host
   gpu_steps.py build-cuda/canzona --ranks      8 thread ranks: replicated : balanced
   gpu_steps.py build-cuda/canzona --nccl       the same on 8 processes of NCCL
   gpu_steps.py build/canzona --device cpu --quick   the same on a CPU, to try it
 
 One rank: Muon on the 196 matrices of Qwen3-1.7B, SOAP on those of one of its
 layers, of which the runtime's step (gradients looked at, states and weights
-updated) is to take no more than 1.06 times what `bench rule` takes, and 1 ms of
+updated) is to take no more than 1.06 times what bench/rule takes (built with CANZONA_BUILD_BENCH), and 1 ms of
 the host. SOAP's is a plain step, without a refresh. Eight ranks: Qwen3-1.7B at half its widths, whose
 step is to be 7.5 times as fast with `balanced` as with `replicated`.
 """
@@ -43,21 +43,22 @@ def run(words, prefix=()):
 
 
 def one_rank(options):
-    print(f"{'rule':10}{'bench rule':>12}{'runtime':>12}{'ratio':>8}"
+    print(f"{'rule':10}{'bench/rule':>12}{'runtime':>12}{'ratio':>8}"
           f"{'host':>10}   limit 1.06, 1 ms")
+    bench_rule = os.path.join(os.path.dirname(options.program), "bench", "rule")
     with tempfile.TemporaryDirectory() as folder:
         model = os.path.join(folder, "matrices.json")
         for rule in ("muon", "soap"):
             with open(model, "w") as file:
                 json.dump(matrices(options, rule), file)
             same = ["--model", model, "--rule", rule, "--device",
-                    options.device, "--json", "--quiet"]
+                    options.device, "--json"]
             # One of the ten steps of SOAP's period refreshes: medians are
             # those of plain steps on both sides.
             steps = "6" if options.quick else "20"
-            alone = run([options.program, "bench", "rule", *same, "--rounds",
+            alone = run([bench_rule, *same, "--rounds",
                          "2" if options.quick else "9"])
-            step = run([options.program, "bench", "step", *same, "--mesh",
+            step = run([options.program, "bench", "step", *same, "--quiet", "--mesh",
                         "dp=1", "--strategy", "balanced", "--steps", steps,
                         "--warmup", "4", "--iterations", "0", "--compute", "0",
                         "--parameters", "fp32"])["strategies"][0]

@@ -97,7 +97,7 @@ def stored(shape: Shape, tp: int) -> list[list]:
     ]
 
 
-def plan(shapes: tuple[Shape, ...], tp: int) -> dict:
+def plan(shapes: tuple[Shape, ...], tp: int, teams: str) -> dict:
     tensors = []
     for i, shape in enumerate(shapes):
         tensor = dict(
@@ -112,12 +112,15 @@ def plan(shapes: tuple[Shape, ...], tp: int) -> dict:
             tensor["splits"] = [groups * n for n in shape[3]]
         tensors.append(tensor)
     options = {"preset": "nvidia", "device": "cuda", "nesterov": "on"}
+    if teams == "off":
+        options["strips"] = "1"
     return PlacedPlan(
         {
             "canzona_placed": 1,
             "world": tp,
             "wire": "fp32",
             "share_states": False,
+            "teams": teams,
             "groups": [{"rule": "muon", "options": options}],
             "tensors": tensors,
         }
@@ -128,7 +131,8 @@ def plan(shapes: tuple[Shape, ...], tp: int) -> dict:
 def alone(shape: Shape) -> int:
     """The flops of one rank that has the whole matrix."""
     (height, width), _, _, rows = shape
-    return plan((((height, width), -1, 1, rows),), 1)["makespan_ticks"]
+    one = plan((((height, width), -1, 1, rows),), 1, "off")
+    return one["makespan_ticks"]
 
 
 def shard(shape: Shape, tp: int) -> Shape:
@@ -150,11 +154,11 @@ def shared_out(shapes: list[Shape], dp: int) -> list[tuple[Shape, ...]]:
 
 
 @functools.cache
-def planned(shapes: tuple[Shape, ...], tp: int) -> tuple[int, int]:
+def planned(shapes: tuple[Shape, ...], tp: int, teams: str) -> tuple[int, int]:
     """The flops of the busiest rank, and the bound on them."""
     if not shapes:
         return 0, 0
-    predicted = plan(shapes, tp)
+    predicted = plan(shapes, tp, teams)
     return predicted["makespan_ticks"], predicted["bound_ticks"]
 
 
@@ -169,7 +173,8 @@ def row(name: str, dp: int, tp: int, ep: int) -> str:
     most = max(experts)
     duplicated = most + max(sum(map(alone, of)) for of in parts)
     blockwise = most + max(sum(alone(shard(s, tp)) for s in of) for of in parts)
-    ours, bound = max(planned(of, tp) for of in parts)
+    ours, bound = max(planned(of, tp, "off") for of in parts)
+    shared = most + max(planned(of, tp, "auto")[0] for of in parts)
     total, least = most + ours, most + bound
     every = sum(sum(map(alone, of)) for of in parts)
     even = sum(experts) / len(experts) + every / (dp * tp)
@@ -177,13 +182,16 @@ def row(name: str, dp: int, tp: int, ep: int) -> str:
     return (
         f"| {name} | {mesh} | {total / 1e12:.2f} | "
         f"{duplicated / total:.2f} | {blockwise / total:.2f} | "
-        f"{total / least:.2f} | {total / even:.2f} |"
+        f"{total / least:.2f} | {total / even:.2f} | {shared / 1e12:.2f} | "
+        f"{duplicated / shared:.2f} | {blockwise / shared:.2f} | "
+        f"{shared / even:.2f} |"
     )
 
 
 print("| model | DP × TP | ours, Tflop | duplicated : ours | ", end="")
-print("blockwise : ours | ours : bound | ours : even share |")
-print("|---|---|---|---|---|---|---|")
+print("blockwise : ours | ours : bound | ours : even share | ", end="")
+print("with teams, Tflop | duplicated : it | blockwise : it | it : even share |")
+print("|---" * 11 + "|")
 for name, meshes in MESHES.items():
     for mesh in meshes:
         print(row(name, *mesh), flush=True)

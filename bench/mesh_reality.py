@@ -23,11 +23,12 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 LENGTH = 256  # tokens of a sequence; a micro-batch is one sequence
 MODELS = {  # layers, hidden, ffn, heads, kv heads, head dim
-    "deep": (8, 512, 1536, 16, 8, 32),
-    "wide": (4, 768, 3072, 16, 8, 48),
+    "deep": (8, 256, 768, 16, 8, 16),
+    "wide": (4, 384, 1536, 16, 8, 24),
 }
 CUDA_LINKS = "intra=20GB/s,inter=4GB/s,latency=20us"
 
@@ -40,16 +41,18 @@ def parse_arguments():
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--rule", default="muon")
-    parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=6,
+    parser.add_argument("--turns", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=5,
                         help="per run; the first two are not timed")
-    parser.add_argument("--batch", type=int, default=4,
+    parser.add_argument("--batch", type=int, default=2,
                         help="sequences of an iteration per rank")
     parser.add_argument("--overlap", default="none",
                         help="a rank's threads share its core, so nothing is "
                              "hidden there; background on machines with more")
     parser.add_argument("--scale", type=int, default=1,
                         help="divides the widths of the models, for a test")
+    parser.add_argument("--limit", type=float, default=3600,
+                        help="seconds of a model after which no turn begins")
     parser.add_argument("--json")
     return parser.parse_args()
 
@@ -111,6 +114,7 @@ def write_config(folder, name, numbers):
 class Reality:
     def __init__(self, args, folder):
         self.args, self.folder = args, folder
+        self.parts = {}  # of iterations, as the first rank measured them
 
     def train_command(self, config, mesh, zero, sequences, where):
         return [self.args.canzona, "train", "--model", config, "--mesh", mesh,
@@ -126,6 +130,8 @@ class Reality:
         where = os.path.join(self.folder, "run")
         run(*self.train_command(config, mesh, zero,
                                 self.args.batch * self.args.ranks, where))
+        with open(os.path.join(where, "summary.json")) as file:
+            self.parts[(mesh, zero)] = json.load(file)["per_rank"][0]
         with open(os.path.join(where, "metrics.jsonl")) as file:
             ends = [json.loads(line)["seconds"] for line in file]
         return [b - a for a, b in zip(ends[1:], ends[2:])]
@@ -230,7 +236,11 @@ class Reality:
             f"{inputs['latency_seconds'] * 1e6:.0f} us between threads",
             flush=True)
         times = {layout: [] for layout in chosen}
-        for _ in range(self.args.turns):
+        start = time.monotonic()
+        for turn in range(self.args.turns):
+            if time.monotonic() - start > self.args.limit:
+                print(f"{turn} of {self.args.turns} turns", flush=True)
+                break
             for mesh, zero in chosen:
                 try:
                     times[(mesh, zero)] += self.measured_iterations(
@@ -242,6 +252,8 @@ class Reality:
             if seconds:
                 rows.append({"mesh": mesh, "zero": zero,
                              "measured": statistics.median(seconds),
+                             "spread": max(seconds) / min(seconds) - 1,
+                             "parts": self.parts[(mesh, zero)],
                              "predicted": self.predict(config, mesh, zero,
                                                        inputs)})
         return rows, inputs

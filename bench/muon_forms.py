@@ -5,7 +5,7 @@
   muon_forms.py build-cuda/canzona --peers FOLDER   dion's and Emerging's, too
   muon_forms.py build/canzona --device cpu --layers 1 --model qwen3-0.6b
 
-Each round runs plain Muon and every form in turn; the table has medians over
+Ours is bench/rule beside the program. Each round runs plain Muon and every form in turn; the table has medians over
 rounds, their range, and ratios to plain Muon of the same round. Peers need a
 python3 with PyTorch and their sources in FOLDER/dion, FOLDER/emerging and
 FOLDER/absl; they run compiled, as their own documentation runs them.
@@ -59,9 +59,9 @@ def write_model(folder, name, shapes):
 
 
 def ours(options, model, form):
-    words = [options.program, "bench", "rule", "--model", model, "--rule",
-             "muon", "--device", options.device, "--rounds",
-             str(options.steps), "--json", "--quiet"]
+    words = [os.path.join(os.path.dirname(options.program), "bench", "rule"),
+             "--model", model, "--rule", "muon", "--device", options.device,
+             "--rounds", str(options.steps), "--json"]
     for name, value in form.items():
         words += ["--rule-option", f"{name}={value}"]
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True)
@@ -84,6 +84,10 @@ def time_ours(options):
         heads = write_model(folder, "heads.json", per_head(shapes))
         runs = {name: (whole, form) for name, form in FORMS.items()}
         runs["q, k, v per head"] = (heads, {})
+        outputs = write_model(folder, "outputs.json", shapes[3::7])
+        columns = str(shapes[3][1] // HEADS)
+        runs["output projections alone"] = (outputs, {})
+        runs["the same, per head"] = (outputs, {"column_heads": columns})
         seconds = {name: [] for name in runs}
         for _ in range(options.rounds):
             for name, run in runs.items():

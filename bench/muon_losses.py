@@ -45,6 +45,8 @@ def table(bench):
     muon = mean([s["eval_loss"] for s in bench.of_seeds("muon")])
     for form in bench.rules:
         runs = bench.of_seeds(form)
+        if not runs:  # stopped before
+            continue
         losses = [s["eval_loss"] for s in runs]
         lines.append(
             f"| {form} | {bench.best_rate(form):g} | {mean(losses):.4f} "

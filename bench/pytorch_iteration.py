@@ -3,24 +3,25 @@
 
   pytorch_iteration.py                          Qwen3-0.6B, vocabulary 4,096
   pytorch_iteration.py --layers 4 --tokens 4096 --device cpu --eager    a trial
-  pytorch_iteration.py --why                    also what slows the work after a step
+  pytorch_iteration.py --rates 0 1200           also with the GPU at one rate
 
 A decoder with Qwen3's shapes (grouped queries, norms of queries and keys, gated MLP,
 tied head), fp32 weights, bf16 autocast, compiled once by torch.compile; every
 optimizer starts from the same weights. Needs torch and the package; dion is timed
 where it is installed, as its README says to use it.
 
-Columns: a whole iteration, not waited for in between, and its tokens/s; forward
-and backward alone and the step alone, each waited for; the host's time of a step. The
-last row but one accumulates 64k tokens. Times are medians of --rounds, in turns.
+Columns: a whole iteration, not waited for in between, and its tokens/s; its forward and
+backward, and its step, by the GPU's own clock; the mean rate of the multiprocessors and
+the power during both; their product, the work in millions of cycles; a step that is
+waited for, and the host's time of it; an iteration that accumulates 64k tokens.
 
---why times forward and backward right after other things than a step: nothing, our
-step without its last part (versions of parameters are not raised), a burn of the tensor
-cores as long as our step, a pass over the weights. What is left is the clock: its lowest
-value under each is printed, too.
+What forward and backward take depends on what runs between them, where power limits the
+GPU: the cycles then stay the same, and the rate falls. --rates 0 1200 also measures at a rate
+that is fixed (it needs the right to), where no part slows another.
 """
 
 import argparse
+import contextlib
 import importlib.util
 import json
 import statistics
@@ -31,8 +32,6 @@ import time
 import torch
 import torch.nn.functional as F
 from torch import nn
-
-import canzona
 
 HIDDEN, HEADS, KEYS, HEAD, INNER = 1024, 16, 8, 128, 3072
 
@@ -112,12 +111,15 @@ class Pair:
 
 
 def dion(model):
+    """As its README says: imported, its own functions compiled, with Triton."""
     from dion import Muon
 
-    return Pair(model, lambda m: Muon(m, lr=1e-4))
+    return Pair(model, lambda m: Muon(m, lr=1e-4, use_triton=m[0].is_cuda))
 
 
 def optimizers(device):
+    import canzona
+
     made = {
         "AdamW, fused": lambda m: torch.optim.AdamW(
             m.parameters(), lr=1e-4, fused=device == "cuda"),
@@ -128,7 +130,7 @@ def optimizers(device):
             m, lambda p: torch.optim.Muon(p, lr=1e-4)),
     }
     if importlib.util.find_spec("dion") is not None:
-        made["dion"] = dion
+        made["dion, Triton"] = dion
     return made
 
 
@@ -146,8 +148,12 @@ class Bench:
                                     device=self.device)
         self.targets = torch.randint(options.vocabulary, shape,
                                      device=self.device).flatten()
-        self.runs = (self.model if options.eager
-                     else torch.compile(self.model))
+        self.runs = self.model
+        if options.per_block:
+            for block in self.model.blocks:
+                block.compile()
+        elif not options.eager:
+            self.runs = torch.compile(self.model)
 
     def wait(self):
         if self.device == "cuda":
@@ -189,6 +195,36 @@ class Bench:
         self.wait()
         return 1e3 * (time.perf_counter() - begin) / count
 
+    def parts(self, optimizer):
+        """Medians of an iteration's two parts, and the GPU's state in each."""
+        def mark():
+            event = torch.cuda.Event(enable_timing=True)
+            event.record()
+            return event
+
+        with Sensors() as sensors:
+            self.wait()
+            begin, first, marks = time.perf_counter(), mark(), []
+            for _ in range(2 * self.options.rounds):
+                optimizer.zero_grad()
+                self.work()
+                middle = mark()
+                optimizer.step()
+                marks.append((middle, mark()))
+            self.wait()
+        times = [[begin + 1e-3 * first.elapsed_time(m) for m in pair]
+                 for pair in marks]
+        steps = [(a, b) for a, b in times]
+        works = [(a, b) for (_, a), (b, _) in zip(times, times[1:])]
+        found = {}
+        for name, spans in (("work", works), ("step", steps)):
+            ms = 1e3 * statistics.median(b - a for a, b in spans)
+            found[f"{name}_ms"] = ms
+            for key, value in sensors.during(spans).items():
+                found[f"{name}_{key}"] = value
+            found[f"{name}_mcycles"] = ms * found.get(f"{name}_mhz", 0) / 1e3
+        return found
+
     def row(self, make):
         self.reset()
         optimizer = make(self.model)
@@ -204,12 +240,9 @@ class Bench:
         found = {"iteration_ms": self.stretch(iteration)}
         found["tokens_s"] = 1e3 * self.options.tokens / found["iteration_ms"]
 
-        def no_gradients():
-            optimizer.step()
-            self.wait()
-            optimizer.zero_grad()
-
-        found["work_ms"] = self.median(self.work, no_gradients)
+        if self.device == "cuda":
+            found.update(self.parts(optimizer))
+        self.work()
         host = []
 
         def step():
@@ -217,90 +250,65 @@ class Bench:
             optimizer.step()
             host.append(1e3 * (time.perf_counter() - begin))
 
-        found["step_ms"] = self.median(step)
+        found["waited_step_ms"] = self.median(step)
         found["host_ms"] = statistics.median(host)
         if self.options.accumulate:
             parts = max(1, self.options.accumulate // self.options.tokens)
             found["accumulated_ms"] = self.stretch(lambda: iteration(parts))
         return found, optimizer
 
-    def burn(self, milliseconds):
-        """Tensor cores at work, without memory traffic to speak of."""
-        a = torch.randn(8, 2048, 2048, device=self.device, dtype=torch.float16)
-        once = self.median(lambda: torch.bmm(a, a))
-        count = max(1, round(milliseconds / once))
 
-        def act():
-            for _ in range(count):
-                torch.bmm(a, a)
-
-        return act
-
-    def why(self, optimizer, step_ms):
-        """Forward and backward after this and that."""
-        weights = list(self.model.parameters())
-        raised = torch.autograd.graph.increment_version
-
-        def quietly():
-            torch.autograd.graph.increment_version = lambda *_: None
-            try:
-                optimizer.step()
-            finally:
-                torch.autograd.graph.increment_version = raised
-
-        befores = {
-            "nothing": lambda: None,
-            "our step": optimizer.step,
-            "our step, versions as they were": quietly,
-            "tensor cores, as long as our step": self.burn(step_ms),
-            "a pass over the weights": lambda: torch._foreach_mul_(
-                [p.detach() for p in weights], 1.0),
-        }
-        found = {}
-        for name, before in befores.items():
-            def prepare(before=before):
-                self.work()
-                before()
-                self.wait()
-                for p in weights:
-                    p.grad = None
-
-            with Clock() as clock:
-                found[name] = {"work_ms": self.median(self.work, prepare)}
-            found[name]["lowest_mhz"] = clock.lowest
-        stats = torch.cuda.memory_stats() if self.device == "cuda" else {}
-        found["allocations"] = {
-            k: stats.get(k) for k in ("num_alloc_retries", "num_device_alloc",
-                                      "num_device_free")}
-        return found
-
-
-class Clock:
-    """The lowest clock of the multiprocessors meanwhile."""
-
-    lowest = None
+class Sensors:
+    """The rate of the multiprocessors and the power, as nvidia-smi says."""
 
     def __enter__(self):
-        self.over = threading.Event()
-        self.thread = threading.Thread(target=self.look, daemon=True)
-        self.thread.start()
+        self.seen, self.program = [], None
+        with contextlib.suppress(OSError):
+            self.program = subprocess.Popen(
+                ["nvidia-smi", "--query-gpu=clocks.sm,power.draw.instant",
+                 "--format=csv,noheader,nounits", "-lms", "10"],
+                stdout=subprocess.PIPE, text=True)
+            self.thread = threading.Thread(target=self.look, daemon=True)
+            self.thread.start()
+            time.sleep(0.5)
         return self
 
     def look(self):
-        while not self.over.wait(0.2):
-            try:
-                said = subprocess.run(
-                    ["nvidia-smi", "--query-gpu=clocks.sm",
-                     "--format=csv,noheader,nounits"],
-                    capture_output=True, text=True, check=True).stdout
-            except (OSError, subprocess.SubprocessError):
-                return
-            clock = int(said.split()[0])
-            self.lowest = min(clock, self.lowest or clock)
+        for line in self.program.stdout:
+            with contextlib.suppress(ValueError):
+                self.seen.append(
+                    (time.perf_counter(), *map(float, line.split(","))))
 
     def __exit__(self, *_):
-        self.over.set()
-        self.thread.join()
+        if self.program is not None:
+            self.program.terminate()
+            self.thread.join()
+
+    def during(self, spans):
+        """Means over what was seen within spans of time."""
+        seen = [s for s in self.seen if any(a < s[0] < b for a, b in spans)]
+        if not seen:
+            return {}
+        return {"mhz": statistics.mean(s[1] for s in seen),
+                "watts": statistics.mean(s[2] for s in seen)}
+
+
+@contextlib.contextmanager
+def fixed_rate(megahertz):
+    """The multiprocessors at one rate; False if that is not allowed."""
+    def tell(*words):
+        return subprocess.run(["nvidia-smi", *words], capture_output=True,
+                              text=True, check=False)
+
+    if not megahertz:
+        yield True
+        return
+    said = tell("-lgc", f"{megahertz},{megahertz}")
+    print(f"{megahertz} MHz: {said.stdout.strip()} {said.stderr.strip()}")
+    try:
+        yield said.returncode == 0
+    finally:
+        tell("-rgc")
 
 
 def main():
@@ -314,31 +322,45 @@ def main():
     add("--accumulate", type=int, default=64 * 1024, help="tokens; 0: not timed")
     add("--rounds", type=int, default=10)
     add("--eager", action="store_true", help="do not compile the model")
-    add("--why", action="store_true")
-    add("--only", help="optimizers whose name contains this")
+    add("--per-block", action="store_true",
+        help="compile a block, which takes seconds, instead of the model")
+    add("--rates", type=int, nargs="*", default=[0],
+        help="MHz of the multiprocessors, one after the other; 0: free")
+    add("--only", nargs="*", help="names of optimizers")
     options = parser.parse_args()
     bench = Bench(options)
+    import canzona
+
     print(f"torch {torch.__version__}, canzona {canzona.__version__}, "
           f"{options.layers} layers, {options.tokens} tokens")
-    names = ("iteration_ms", "tokens_s", "work_ms", "step_ms", "host_ms",
-             "accumulated_ms")
-    print(f"{'':28}" + "".join(f"{n:>16}" for n in names), flush=True)
+    found = {}
+    for rate in options.rates:
+        with fixed_rate(rate) as is_fixed:
+            if is_fixed:
+                found[rate] = measure(bench)
+    print(json.dumps(found))
+
+
+_COLUMNS = ("iteration_ms", "tokens_s", "work_ms", "step_ms", "work_mhz",
+            "work_watts", "work_mcycles", "step_mhz", "step_watts",
+            "waited_step_ms", "host_ms", "accumulated_ms")
+
+
+def measure(bench):
+    options = bench.options
+    print(f"{'':28}" + "".join(f"{n:>15}" for n in _COLUMNS), flush=True)
     found = {}
     for name, make in optimizers(options.device).items():
-        if options.only and options.only not in name:
+        if options.only and name not in options.only:
             continue
         row, optimizer = bench.row(make)
         found[name] = row
         print(f"{name:28}" + "".join(
-            f"{row.get(n, float('nan')):16,.2f}" for n in names), flush=True)
-        if options.why and name == "canzona.Muon":
-            found["why"] = bench.why(optimizer, row["step_ms"])
-            for before, value in found["why"].items():
-                print(f"  after {before}: {value}", flush=True)
+            f"{row.get(n, float('nan')):15,.2f}" for n in _COLUMNS), flush=True)
         if hasattr(optimizer, "close"):
             optimizer.close()
         del optimizer
-    print(json.dumps(found))
+    return found
 
 
 if __name__ == "__main__":

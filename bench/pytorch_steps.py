@@ -227,7 +227,8 @@ def dion_muon(options):
         elif options.layout == "fsdp2":
             mesh = next(model.parameters()).device_mesh
         return Muon(list(model.parameters()), distributed_mesh=mesh, lr=1e-3,
-                    nesterov=True, use_polar_express=False)
+                    nesterov=True, use_polar_express=False,
+                    use_triton=options.device == "cuda")
 
     return make
 

@@ -123,27 +123,23 @@ def show_strategies(bench, rule, mesh, result):
 
 
 def scaling(bench):
-    """1 → ranks, beside what the machine itself loses when all cores work."""
+    """1 → ranks."""
     bench.say("\n## Scaling\n")
     for rule in bench.args.rules.split(","):
         if rule == "adamw":
             continue
-        result = bench.step(f"scaling {rule}", *bench.model(rule), "--strategy",
-                            "balanced", "--steps", "8", "--iterations", "0",
-                            "--compute", "0", "--mesh",
-                            f"dp={bench.args.ranks}", "--scaling")
-        if result is None:
+        alone, together = (
+            bench.step(f"scaling {rule} {ranks}", *bench.model(rule),
+                       "--strategy", "balanced", "--steps", "8",
+                       "--iterations", "0", "--compute", "0", "--mesh",
+                       f"dp={ranks}") for ranks in (1, bench.args.ranks))
+        if alone is None or together is None:
             continue
-        s = result["strategies"][0]
-        raw = s["scaling_efficiency"]
-        whole = s["scaling_efficiency_of_machine"]
-        own = result.get("machine_efficiency_bf16")
+        one, all_ranks = (result["strategies"][0]["step_seconds_mean"]
+                          for result in (alone, together))
         bench.say(f"{rule}: step on {bench.args.ranks} ranks "
-                  f"{s['step_seconds_mean'] * 1e3:.1f} ms, on one "
-                  f"{result['one_rank_step_seconds'] * 1e3:.0f} ms, raw "
-                  f"efficiency {raw:.3f}, the machine's own {raw / whole:.3f}: "
-                  f"{whole:.3f} of it" +
-                  (f"; by bf16 products {own:.3f}: {raw / own:.3f}" if own else ""))
+                  f"{all_ranks * 1e3:.1f} ms, on one {one * 1e3:.0f} ms, "
+                  f"efficiency {one / (bench.args.ranks * all_ranks):.3f}")
 
 
 def pipeline(bench):

@@ -24,13 +24,13 @@
 #include <sstream>
 
 #include "bench/plain_rules.h"
+#include "bench/rule_step.h"
 #include "canzona/base/error.h"
 #include "canzona/base/json_writer.h"
 #include "canzona/base/random.h"
 #include "canzona/base/text.h"
 #include "canzona/measure/clock.h"
 #include "canzona/measure/machine.h"
-#include "canzona/measure/rule_step.h"
 #include "canzona/rules/optimizer.h"
 
 namespace canzona::bench {

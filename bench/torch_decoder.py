@@ -3,7 +3,7 @@
 with ours.
 
     build/torch/bin/python bench/torch_decoder.py [--hidden 384 ...]
-    build/torch/bin/python bench/torch_decoder.py --ours build/bench/decoder
+    build/torch/bin/python bench/torch_decoder.py --ours build/canzona
 
 fp32 on the CPU, one micro-batch, the gradients of the last one thrown away
 first. PyTorch runs twice: with attention in plain operations, and by its fused
@@ -11,7 +11,7 @@ scaled_dot_product_attention; the faster counts. A turn is a run of ours, then
 one of each of PyTorch's; medians of --rounds within a turn, and over turns.
 """
 import argparse
-import re
+import json
 import statistics
 import subprocess
 
@@ -22,9 +22,8 @@ from torch_model import (decoder_loss, fused_attention, plain_attention,
                          rotation)
 
 ATTENTIONS = {"plain": plain_attention, "sdpa": fused_attention}
-# The arguments of build/bench/decoder, in its order.
-OURS = ["hidden", "ffn", "layers", "heads", "kv_heads", "length", "micro_batch",
-        "vocab", "rounds"]
+OURS = ["hidden", "ffn", "layers", "heads", "kv_heads", "head_dim", "length",
+        "vocab"]  # keys of canzona, under model.
 
 
 def read_arguments():
@@ -35,7 +34,7 @@ def read_arguments():
     for name, default in numbers.items():
         parser.add_argument("--" + name.replace("_", "-"), type=int,
                             default=default, help=f"default {default}")
-    parser.add_argument("--ours", help="build/bench/decoder, for turns")
+    parser.add_argument("--ours", help="build/canzona, for turns")
     parser.add_argument("--attention", choices=ATTENTIONS,
                         help="one kind alone")
     return parser.parse_args()
@@ -92,19 +91,22 @@ class TorchDecoder:
 
 
 def our_milliseconds(arguments):
-    words = [str(getattr(arguments, name)) for name in OURS]
-    text = subprocess.run([arguments.ours, *words], check=True,
-                          capture_output=True, text=True).stdout
-    found = re.search(r"forward ([\d.]+) ms, backward ([\d.]+) ms", text)
-    if not found:
-        raise RuntimeError(f"{arguments.ours} printed no times:\n{text}")
-    return float(found[1]) + float(found[2])
+    keys = [f"model.{name}={getattr(arguments, name)}" for name in OURS]
+    keys += [f"batch.micro={arguments.micro_batch}",
+             f"batch.global={arguments.micro_batch}", "model.tied=on"]
+    words = [word for key in keys for word in ("--set", key)]
+    text = subprocess.run(
+        [arguments.ours, "bench", "decoder", "--json", "--rounds",
+         str(arguments.rounds), *words],
+        check=True, capture_output=True, text=True).stdout
+    found = json.loads(text)
+    return 1e3 * (found["forward_seconds"] + found["backward_seconds"])
 
 
 def main():
     arguments = read_arguments()
-    if arguments.ours and (arguments.head_dim != 64 or arguments.threads != 1):
-        raise SystemExit("ours has heads of 64 and computes on one thread")
+    if arguments.ours and arguments.threads != 1:
+        raise SystemExit("ours computes on one thread")
     torch.set_num_threads(arguments.threads)
     decoder = TorchDecoder(make_config(arguments))
     kinds = [arguments.attention] if arguments.attention else list(ATTENTIONS)

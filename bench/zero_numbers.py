@@ -118,14 +118,13 @@ def run_overlap(bench):
                          milliseconds(plan["compute_seconds"]),
                          milliseconds(plan["waited_seconds"]),
                          milliseconds(plan["links_busy_seconds"]),
-                         f"{100 * plan['edge_seconds'] / seconds:.1f} %",
                          milliseconds(plan["predicted_iteration_seconds"])])
     bench.say("", "## zero3, three ratios of communication to compute", "",
               "Wanted: none : background 1.35 at 0.5 and 1.6 at 1.0, 90 % "
               "hidden; main : background 1.0.", "",
               *table(["ratio", "overlap", "iteration, ms (spread)",
                       "none : it (limit)", "main : it", "hidden (covered)",
-                      "computes, ms", "waits, ms", "links, ms", "edge",
+                      "computes, ms", "waits, ms", "links, ms",
                       "predicted, ms"], rows))
 
 

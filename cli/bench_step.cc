@@ -6,7 +6,6 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/report/bench/step_report.h"
-#include "canzona/report/models_view.h"
 #include "canzona/report/zero_view.h"
 #include "cli/bench.h"
 #include "cli/options.h"
@@ -79,17 +78,13 @@ struct BenchStepFlags {
   std::optional<int64_t> warmup;      // 1, or 0 if there is only one step
   std::optional<int64_t> iterations;  // as many as timed steps
   bool serial = false;
-  bool with_serial = false;
-  bool scaling = false;
   bool check_collectives = false;
-  bool fast_reduce = false;
-  bool audit = false;
 };
 
 // True if forward and backward are products, which a CPU does not support.
 bool is_of_products(const std::string& compute, const std::string& device) {
   if (compute != "products") return false;
-  if (device_kind(device).trains_models)
+  if (!device_kind(device).has_own_memory)
     throw UsageError(
         "--compute products: simulated forward and backward products need a "
         "GPU; add --device cuda, or give seconds");
@@ -146,15 +141,6 @@ Plan plan_on_link(const PlanInput& input, const StepChoice& choice,
   return plan_once(own, choice.strategy).plan;
 }
 
-// One rank has nobody to share matrices with.
-Plan plan_alone(const PlanInput& input) {
-  PlanInput own = copy_of(input);
-  own.mesh = Mesh{};
-  own.options.teams = kTeamsOff;
-  own.options.zero = {};
-  return plan_once(own, "balanced").plan;
-}
-
 std::vector<Overlap> overlaps_of(const std::string& text) {
   const std::vector<Overlap> all = {Overlap::kNone, Overlap::kMain,
                                     Overlap::kBackground};
@@ -192,7 +178,6 @@ StepBenchRequest request_of(const BenchStepFlags& a, const Mesh& mesh,
   StepBenchRequest request;
   request.choices = choices_of(a.plan, mesh);
   request.device = a.device;
-  request.with_serial = a.with_serial;
   request.trial = trial_of(a);
   if (a.comm_ratio) request.comm_ratio = *a.comm_ratio;
   if (!a.compute.empty() && request.trial.product_tokens == 0)
@@ -212,7 +197,6 @@ void add_plans(const BenchStepFlags& a, const PlanInput& input,
   request.plan = [&input](const StepChoice& choice, const Link& link) {
     return plan_on_link(input, choice, link);
   };
-  if (a.scaling) request.one_rank = [&input] { return plan_alone(input); };
   request.link = modelled_link(a, input.options);
 }
 
@@ -224,7 +208,6 @@ RankOptions rank_options(const BenchStepFlags& a, int num_ranks, bool links) {
   options.links = links;
   options.flight_record = a.flight_record;
   options.communicator.check_collectives = a.check_collectives;
-  options.communicator.fast_reduce = a.fast_reduce;
   if (!a.deadline.empty())
     options.communicator.deadline = parse_deadline(a.deadline);
   return options;
@@ -238,21 +221,6 @@ void require_some(const StepBench& bench, const Mesh& mesh) {
   const PlanBench& first = bench.plans.front();
   throw UsageError(cat("no strategy could be run; ",
                        name_of(first.choice, mesh.homes()), ": ", first.error));
-}
-
-// Shows every tensor of every plan before anything runs. With --json this is
-// part of the object at the end.
-void show_audit(const StepBenchRequest& request, const Output& out) {
-  for (const StepChoice& choice : request.choices) {
-    if (choice.overlap != request.choices.front().overlap) continue;
-    try {
-      out.result(print_text(audit_view(request.plan(choice, request.link)),
-                            out.ink()) +
-                 "\n");
-    } catch (const UsageError&) {
-      continue;  // the results say why it was not run
-    }
-  }
 }
 
 // NCCL does not say beforehand; it took 0.4 GiB for each of 8 ranks.
@@ -304,8 +272,6 @@ Outcome run(const BenchStepFlags& a, const Output& out) {
   const std::unique_ptr<TestFaults> faults = read_test_faults();
   meeting.gate = faults.get();
   const std::unique_ptr<Ranks> ranks = make_ranks(meeting);
-  if (a.scaling && ranks->transport() != "thread")
-    throw UsageError("--scaling runs one rank alone: use --transport thread");
   require_same_precision(*ranks, precision);
   request.run = ranks->runner();
   set_gpu_shares(a, *ranks, input.mesh.world(), request);
@@ -317,7 +283,6 @@ Outcome run(const BenchStepFlags& a, const Output& out) {
   if (!a.trace.empty()) trace = std::make_unique<Trace>();
   request.trial.runtime.trace = trace.get();
 
-  if (a.audit && !a.plan.json && ranks->speaks()) show_audit(request, out);
   StepReport report{.model = input.model.name,
                     .mesh = input.mesh,
                     .rule = std::string(input.rule->name()),
@@ -325,12 +290,9 @@ Outcome run(const BenchStepFlags& a, const Output& out) {
                     .transport = ranks->transport(),
                     .trial = request.trial,
                     .comm_ratio = request.comm_ratio,
-                    .bench = run_step_bench(request),
-                    .audited = a.audit};
+                    .bench = run_step_bench(request)};
   for (PlanBench& one : report.bench.plans)
     one.error = with_flags(*a.plan.app, one.error);
-  report.library_memory = ranks->library_memory();
-  report.largest_library_bytes = largest_library_bytes(*ranks);
   out.progress("");
   if (trace != nullptr) out.save_trace(ranks->file_name(a.trace), *trace);
   ranks->finish();
@@ -344,8 +306,7 @@ Outcome run(const BenchStepFlags& a, const Output& out) {
   for (const std::string& warning : warnings_of(report))
     out.note("warning: " + warning);
   out.result(step_view(report), a.plan.json);
-  return a.fast_reduce || report.disagreement().empty() ? Outcome::kDone
-                                                        : Outcome::kFailed;
+  return report.disagreement().empty() ? Outcome::kDone : Outcome::kFailed;
 }
 
 OptionRows run_options(BenchStepFlags& a) {
@@ -387,22 +348,13 @@ OptionRows run_options(BenchStepFlags& a) {
        deadline_option(a.deadline),
        flag("--serial", a.serial,
             "wait for each exchange immediately: no pipelining"),
-       flag("--with-serial", a.with_serial,
-            "also run every plan serially, for comparison"),
-       flag("--scaling", a.scaling,
-            "also run one rank alone, to compute efficiency and the machine's "
-            "limit"),
        flag(
            "--check-collectives", a.check_collectives,
            "compare operation and sizes between ranks before every collective"),
-       flag("--fast-reduce", a.fast_reduce,
-            "let MPI or NCCL compute sums: digests may differ and are not "
-            "compared"),
        option("--flight-record", a.flight_record, "FILE",
               "write each rank's last operations if one fails"),
        option("--trace", a.trace, "FILE",
-              "write spans of all ranks, for ui.perfetto.dev"),
-       flag("--audit", a.audit, "show every tensor: rule, home, owner, cost")});
+              "write spans of all ranks, for ui.perfetto.dev")});
 }
 
 }  // namespace

@@ -30,13 +30,12 @@ Examples:
   canzona ckpt ls runs/one
   canzona ckpt inspect runs/one --step 1000 --tensors 'optim/*'
   canzona ckpt verify runs/one
-  canzona ckpt diff runs/one runs/two/ckpt/step_00001000
   canzona ckpt prune runs/one --keep-last 2 --dry-run
   canzona ckpt export runs/one --hf out/one --dtype bf16
   canzona ckpt import-hf Qwen3-0.6B --out runs/qwen/ckpt
 
-Exit status: 0 success, 1 two checkpoints differ, 2 no such folder or option, 3 a checkpoint is
-damaged or cannot be read by this version, 6 the disk is full or reports an error.
+Exit status: 0 success, 2 no such folder or option, 3 a checkpoint is damaged or cannot be read by
+this version, 6 the disk is full or reports an error.
 )";
 
 constexpr const char* kLsExamples =
@@ -69,15 +68,6 @@ are intact, 2 if there are none, 3 if a checkpoint is damaged, and every problem
 Examples:
   canzona ckpt verify runs/one
   canzona ckpt verify runs/one --step 1000
-)";
-
-constexpr const char* kDiffExamples =
-    R"(Compares tensors by name, bit by bit, regardless of how each checkpoint was sharded. The exit
-status is 0 if they are equal, 1 if they differ.
-
-Examples:
-  canzona ckpt diff runs/one runs/two
-  canzona ckpt diff runs/one/ckpt/step_00001000 runs/one/ckpt/step_00002000 --json
 )";
 
 constexpr const char* kPruneExamples =
@@ -118,7 +108,6 @@ Examples:
 
 struct CkptFlags {
   std::string path;
-  std::string second;
   std::string pattern;
   std::optional<int64_t> step;
   std::string folder;  // the output: of Hugging Face, or of checkpoints
@@ -250,15 +239,6 @@ Outcome verify(const CkptFlags& a, const Output& out) {
   return Outcome::kDone;
 }
 
-Outcome diff(const CkptFlags& a, const Output& out) {
-  const CheckpointReader first = one_checkpoint(a.path, std::nullopt);
-  const CheckpointReader second = one_checkpoint(a.second, std::nullopt);
-  const CheckpointDifference difference =
-      compare_checkpoints(first, second, ckpt_threads());
-  out.result(ckpt_diff_view(difference), a.json);
-  return difference.equal() ? Outcome::kDone : Outcome::kFailed;
-}
-
 Outcome prune(const CkptFlags& a, const Output& out) {
   if (a.keep_last < 1)
     throw UsageError(cat("--keep-last ", a.keep_last, ": expected 1 or more"));
@@ -346,11 +326,10 @@ struct CkptVerb {
   CkptRun run;
 };
 
-constexpr std::array<CkptVerb, 7> kCkptVerbs = {{
+constexpr std::array<CkptVerb, 6> kCkptVerbs = {{
     {"ls", "list the checkpoints of a run", kLsExamples, list_them},
     {"inspect", "show what is in a checkpoint", kInspectExamples, inspect},
     {"verify", "check every byte of checkpoints", kVerifyExamples, verify},
-    {"diff", "compare two checkpoints", kDiffExamples, diff},
     {"prune", "remove old checkpoints", kPruneExamples, prune},
     {"export", "export weights for Hugging Face's transformers",
      kExportExamples, export_weights},
@@ -367,11 +346,9 @@ OptionRows options_of(const std::string& verb, CkptFlags& a) {
   };
   add({"import-hf"},
       argument("FOLDER", a.path, "config.json and safetensors").required());
-  add({"ls", "inspect", "verify", "diff", "prune", "export"},
+  add({"ls", "inspect", "verify", "prune", "export"},
       argument("PATH", a.path, "a run, its ckpt folder or a checkpoint")
           .required());
-  add({"diff"}, argument("SECOND", a.second, "the checkpoint to compare with")
-                    .required());
   add({"inspect", "verify", "export"},
       option("--step", a.step, "N", "the checkpoint of this step"));
   add({"inspect"},
@@ -412,8 +389,7 @@ Verb add_ckpt(CLI::App& root) {
   VerbDeclaration ckpt{
       .name = "ckpt",
       .description =
-          "list, inspect, verify, compare, prune, export and import "
-          "checkpoints",
+          "list, inspect, verify, prune, export and import checkpoints",
       .footer = kCkptExamples,
       .run = [](const Output&) -> Outcome {
         throw InternalError("no verb of ckpt was parsed");

@@ -1,7 +1,6 @@
 #include "cli/ckpt_view.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "canzona/base/text.h"
 #include "canzona/report/shown_plan.h"
@@ -39,19 +38,6 @@ std::vector<const SavedTensor*> matching(const CheckpointReader& reader,
 
 int64_t tensor_bytes(const LogicalTensor& tensor) {
   return bytes_of(tensor, whole_box(tensor.shape));
-}
-
-void add_names(const char* what, const std::vector<std::string>& names,
-               Document& out) {
-  if (names.empty()) return;
-  const size_t count = std::min(names.size(), kShownRows);
-  out.text(cat(names.size(), " only in the ", what, ":\n"));
-  for (size_t i = 0; i < count; ++i) out.line(printable(names[i]));
-  out.left_out(names.size() - count);
-}
-
-std::string difference_text(double largest) {
-  return std::isfinite(largest) ? cat(largest) : "not finite";
 }
 
 }  // namespace
@@ -172,36 +158,6 @@ Document ckpt_inspect_view(const CheckpointReader& reader,
   }
   return out.table("files", files)
       .table("tensors", tensors, "no tensor matches");
-}
-
-Document ckpt_diff_view(const CheckpointDifference& difference) {
-  Document out;
-  if (difference.equal())
-    out.text(cat(toned(Tone::kGood, "equal"), ": ",
-                 counted_text(difference.num_equal, "tensor"),
-                 ", bit by bit\n"));
-  else
-    out.text(cat(toned(Tone::kPoor, "different"), ": ", difference.num_equal,
-                 " tensors are equal, ", difference.different.size(),
-                 " differ\n"));
-  Listing tensors(kShownRows);
-  for (const TensorDifference& d : difference.different) {
-    const bool is_like = d.what.empty();
-    tensors
-        .add({{"name", "~tensor", d.name},
-              {"different", ">differ", d.different,
-               is_like ? cat(d.different) : ""},
-              {"elements", ">of", d.elements},
-              {"largest", "<largest difference", d.largest,
-               is_like ? difference_text(d.largest) : d.what}})
-        .set("what", d.what);
-  }
-  out.table("different", tensors);
-  add_names("first", difference.only_first, out);
-  add_names("second", difference.only_second, out);
-  out.set("equal", difference.equal()).set("num_equal", difference.num_equal);
-  out.set("only_first", difference.only_first);
-  return out.set("only_second", difference.only_second);
 }
 
 Document ckpt_prune_view(const PruneReport& report, bool dry_run) {

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "canzona/checkpoint/compare.h"
 #include "canzona/checkpoint/reader.h"
 #include "canzona/checkpoint/store.h"
 #include "canzona/report/document.h"
@@ -45,7 +44,6 @@ Document ckpt_verify_view(const std::string& path,
 Document ckpt_inspect_view(const CheckpointReader& reader,
                            const std::string& pattern);
 
-Document ckpt_diff_view(const CheckpointDifference& difference);
 
 Document ckpt_prune_view(const PruneReport& report, bool dry_run);
 

@@ -68,9 +68,8 @@ std::vector<std::string> long_options(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::App* at = &app; at != nullptr; at = at->get_parent())
     for (const CLI::Option* option : at->get_options())
-      if (!is_hidden(*option))
-        for (const std::string& name : option->get_lnames())
-          names.push_back("--" + name);
+      for (const std::string& name : option->get_lnames())
+        names.push_back("--" + name);
   return names;
 }
 
@@ -354,7 +353,7 @@ CommandLine::CommandLine() : root_(kDescription, "canzona") {
        {add_plan, add_compare, add_simulate, add_explain, add_validate,
         add_train, add_sample, add_eval, add_report, add_ckpt, add_config,
         add_models, add_rules, add_bench, add_calibrate, add_doctor,
-        add_completion, add_man})
+        add_completion})
     verbs_.push_back(add(root_));
 }
 

@@ -54,15 +54,4 @@ Verb add_doctor(CLI::App& root) {
   return absent(root, "doctor", "check this machine (not in this build)");
 }
 
-Verb add_rules_check(CLI::App& rules) {
-  CLI::App* app =
-      rules.add_subcommand("check", "replay fixtures (not in this build)");
-  app->allow_extras();
-  return {app, [](const Output&) -> Outcome {
-            throw UsageError(
-                "rules check: this build can only plan; build without "
-                "CANZONA_PLAN_ONLY to check arithmetic");
-          }};
-}
-
 }  // namespace canzona::cli

@@ -94,11 +94,11 @@ struct DefaultText {
   std::string operator()(const void*) const { return ""; }
 };
 
-// Switches, arguments, required options and hidden ones show no default.
+// Switches, arguments and required options show no default.
 std::string default_text(const OptionRow& row) {
   if (row.shown_default) return *row.shown_default;
-  const bool has_one = !row.is_switch && !row.is_required &&
-                       !row.is_argument() && !row.group.empty();
+  const bool has_one =
+      !row.is_switch && !row.is_required && !row.is_argument();
   return has_one ? std::visit(DefaultText{}, row.value) : "";
 }
 
@@ -224,11 +224,6 @@ OptionRow OptionRow::by_default(std::string shown) && {
 
 OptionRow OptionRow::required() && {
   is_required = true;
-  return std::move(*this);
-}
-
-OptionRow OptionRow::hidden() && {
-  group = "";
   return std::move(*this);
 }
 

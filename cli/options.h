@@ -44,7 +44,7 @@ struct OptionRow {
   OptionValue value;
   std::string label;  // of the value in the help, "N"; see offer_of()
   std::string help;   // without words and default
-  std::string group = "Options";        // its heading in the help; "": hidden
+  std::string group = "Options";        // its heading in the help
   std::vector<std::string> words = {};  // that completion offers
   // What help shows as the default in place of the value's text.
   std::optional<std::string> shown_default = {};
@@ -65,7 +65,6 @@ struct OptionRow {
   OptionRow only(std::vector<std::string> all) &&;
   OptionRow by_default(std::string shown) &&;
   OptionRow required() &&;
-  OptionRow hidden() &&;
 
   bool is_argument() const { return !name.starts_with('-'); }
   // The help with words and default: "of gradients: fp32 or bf16 [fp32]".
@@ -117,11 +116,6 @@ void settle(const OptionRows& rows);
 
 // "fp32", "fp32 or bf16", "auto, always or never"; there must be one.
 std::string alternatives(const std::vector<std::string>& words);
-
-// True for options that only the program itself gives.
-inline bool is_hidden(const CLI::Option& option) {
-  return option.get_group().empty();
-}
 
 // An Offer has the shell completions of an option's value.
 struct Offer {

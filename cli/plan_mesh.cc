@@ -7,6 +7,7 @@
 #include "canzona/plan/cost/cost.h"
 #include "canzona/plan/json/plan_json.h"
 #include "canzona/report/mesh_view.h"
+#include "canzona/report/models_view.h"
 #include "canzona/sim/mesh_changes.h"
 #include "canzona/sim/mesh_search.h"
 #include "canzona/sim/prediction_inputs.h"
@@ -105,6 +106,9 @@ std::vector<std::string> inputs_of(const MeshInput& input,
   std::vector<std::string> inputs = {describe_inputs(basis)};
   for (const std::string& gap : known_gaps(basis))
     inputs.push_back("known to be off: " + gap);
+  for (const std::string& pattern : unplaced_tensors(*q.model))
+    inputs.push_back(cat("not placed by its name, whole on every tp rank: ",
+                         printable(pattern)));
   return inputs;
 }
 

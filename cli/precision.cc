@@ -110,15 +110,18 @@ TrainConfig make_settled_config(Settings given) {
       asked_for(given, "rule.name", TrainConfig().rule.name);
   if (!has_precision(rule) || asked_for(given, key, "auto") != "auto")
     return make_config(given);
+  const std::string device = asked_for(given, "device", TrainConfig().device);
+  const DeviceKind* kind = find_device_kind(device);
+  const bool host = kind == nullptr || !kind->has_own_memory;
   // Done before options are checked against each other, because some are
   // refused only in bf16.
-  if (fast_bf16(cpu_features()).empty())
+  if (host && fast_bf16(cpu_features()).empty())
     given.push_back({key, RawText{"fp32"}, "auto"});
   TrainConfig config = make_config(given);
   const RuleOptions in_force =
       make_rule_facts(rule, rule_options_of(config))->options();
   config.rule.options[kPrecision] = in_force.at(kPrecision);
-  config.origins[key] = reason_on_cpu(in_force);
+  config.origins[key] = host ? reason_on_cpu(in_force) : "auto: " + device;
   return config;
 }
 

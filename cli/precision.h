@@ -23,8 +23,8 @@ PrecisionChoice settle_precision(const std::string& rule,
                                  const std::string& device,
                                  RuleOptions& options);
 
-// make_config() with `rule.option.precision` resolved for this CPU; the key's
-// origin is the reason.
+// make_config() with `rule.option.precision` resolved for this CPU, or for the
+// device that the settings name; the key's origin is the reason.
 TrainConfig make_settled_config(Settings given);
 PrecisionChoice precision_of(const TrainConfig& settled);
 

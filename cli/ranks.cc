@@ -184,9 +184,7 @@ class NcclRanks final : public Base {
   }
 
   std::string transport() const override { return "nccl"; }
-  std::vector<LibraryMemory> library_memory() const override {
-    return nccl_->memory();
-  }
+  bool shares_gpu() const override { return this->options().share_gpu; }
   void finish() override {
     finish_nccl();
     Base::finish();
@@ -212,10 +210,6 @@ class NcclRanks final : public Base {
     if (id != nullptr && std::string_view(id).starts_with("GPU-"))
       own.device_id = cat(host_name(), " ", id);
     own.share_devices = options.share_gpu;
-    if (!options.nccl_ctas.empty())
-      own.ctas = parse_nccl_ctas(options.nccl_ctas);
-    if (!options.nccl_memory.empty())
-      own.memory = parse_nccl_memory(options.nccl_memory);
     own.free_memory = cuda_free_bytes;
     own.deadline = options.communicator.deadline;
     own.end_process = [](const std::string& why) {
@@ -305,15 +299,6 @@ void refuse_idle_split(const RankOptions& options,
         options.device, " and ", transport));
 }
 
-void refuse_idle_nccl_options(const RankOptions& options) {
-  if (options.share_gpu)
-    throw UsageError("--share-gpu is only valid with --transport nccl");
-  if (!options.nccl_ctas.empty())
-    throw UsageError("--nccl-ctas is only valid with --transport nccl");
-  if (!options.nccl_memory.empty())
-    throw UsageError("--nccl-memory is only valid with --transport nccl");
-}
-
 // Finds what has started this process, even if only --transport says that ranks
 // are to meet.
 std::optional<ProcessLaunch> find_launch_for(const RankOptions& options) {
@@ -384,20 +369,7 @@ OptionRows meeting_options(RankOptions& a) {
             "nccl: let ranks share a GPU, for tests"),
        flag("--split-gpu", a.split_gpu,
             "thread: give each rank an equal share of the GPU's "
-            "multiprocessors, as if it had a smaller GPU of its own"),
-       option("--nccl-ctas", a.nccl_ctas, "N|zero",
-              "nccl: thread blocks of its kernels; zero: use the copy engines")
-           .by_default("NCCL's choice"),
-       option("--nccl-memory", a.nccl_memory, "KIND",
-              "nccl: memory that messages use: windows, registered, plain, or "
-              "auto, the first available")
-           .offering({"windows", "registered", "plain", "auto"})
-           .by_default("auto")});
-}
-
-bool has_own_sums(const RankOptions& options) {
-  const std::string transport = transport_of(options, find_launch_for(options));
-  return transport == "mpi" || transport == "nccl";
+            "multiprocessors, as if it had a smaller GPU of its own")});
 }
 
 std::function<std::shared_ptr<Lane>()> lanes_of(const std::string& device) {
@@ -405,14 +377,6 @@ std::function<std::shared_ptr<Lane>()> lanes_of(const std::string& device) {
   return [device] {
     return std::make_shared<EngineLane>(make_engine(device)->make_lane());
   };
-}
-
-int64_t largest_library_bytes(Ranks& ranks) {
-  if (ranks.transport() != "nccl") return 0;
-  const int64_t own = total_bytes(ranks.library_memory());
-  return on_every_rank(ranks.runner(), {}, [&](Communicator& world) {
-    return std::ranges::max(one_from_all(world, own));
-  });
 }
 
 void begin_compute(char** argv) { restart_with_blas_core(argv); }
@@ -452,8 +416,6 @@ void take_own_gpu(const RankOptions& options) {
   static bool taken = false;
   if (std::exchange(taken, true)) return;
   const ProcessLaunch launch = required_nccl_launch(options, found);
-  if (!options.nccl_ctas.empty()) parse_nccl_ctas(options.nccl_ctas);
-  if (!options.nccl_memory.empty()) parse_nccl_memory(options.nccl_memory);
   const NcclApi& nccl = load_nccl();
   const std::vector<std::string> gpus =
       visible_gpus(environment_variable("CUDA_VISIBLE_DEVICES"), all_gpus());
@@ -514,11 +476,9 @@ std::unique_ptr<Ranks> make_ranks(const RankOptions& options) {
         "are modelled between threads");
   refuse_idle_split(options, transport);
   const bool nccl = transport == "nccl";
-  if (nccl) {
-    take_own_gpu(options);
-  } else {
-    refuse_idle_nccl_options(options);
-  }
+  if (nccl) take_own_gpu(options);
+  if (!nccl && options.share_gpu)
+    throw UsageError("--share-gpu is only valid with --transport nccl");
   const std::string control = nccl ? launch->transport : transport;
   std::optional<TcpLaunch> tcp;
   if (control == "tcp")

@@ -26,13 +26,8 @@ struct RankOptions {
   // started.
   std::string transport = {};
   std::string device = "cpu";  // "cuda" with nccl
-  // For nccl: whether ranks may share a GPU, and the value of --nccl-ctas, or
-  // "".
-  bool share_gpu = false;
-  std::string nccl_ctas = {};
-  // For thread: whether each rank has its own share of the GPU.
-  bool split_gpu = false;
-  std::string nccl_memory = {};  // the value of --nccl-memory, or ""
+  bool share_gpu = false;  // for nccl: ranks may share a GPU
+  bool split_gpu = false;  // for thread: each rank has its share of the GPU
   // For tcp: where rank 0 listens, and what distinguishes jobs; "": from the
   // launcher.
   std::string rendezvous = {};
@@ -73,9 +68,8 @@ class Ranks {
   virtual int num_here() const = 0;
   // Returns a name for a file that only this process writes.
   virtual std::string file_name(const std::string& name) const { return name; }
-  // Returns how much of this rank's GPU the communication library takes; empty
-  // if there is none.
-  virtual std::vector<LibraryMemory> library_memory() const { return {}; }
+  // True if several processes use one GPU.
+  virtual bool shares_gpu() const { return false; }
   // Ends all ranks in an orderly way.
   virtual void finish() {}
   // The same if a signal has ended the run, which may have come from a launcher
@@ -107,16 +101,9 @@ OptionRows meeting_options(RankOptions& options);
 OptionRow transport_option(std::string& transport, const std::string& what);
 OptionRow deadline_option(std::string& deadline);
 
-// True if the library behind these ranks has its own sums (MPI, NCCL).
-bool has_own_sums(const RankOptions& options);
-
 // Returns a function that makes a lane of a rank's device, for groups whose
 // operations are enqueued; empty if these ranks have none.
 std::function<std::shared_ptr<Lane>()> lanes_of(const std::string& device);
-
-// Returns the most memory that the library takes on any rank. All ranks must
-// call it.
-int64_t largest_library_bytes(Ranks& ranks);
 
 // Throws UsageError if the existing ranks do not match the request. With nccl,
 // this process takes its GPU.

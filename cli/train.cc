@@ -23,6 +23,7 @@
 #include "cli/run_folder.h"
 #include "cli/run_model.h"
 #include "cli/test_fault.h"
+#include "cli/train_device.h"
 #include "cli/train_job.h"
 #include "cli/train_telling.h"
 #include "cli/verbs.h"
@@ -81,7 +82,7 @@ struct TrainFlags {
   std::string job_token;
   std::string trace;
   std::string flight_record;
-  std::string device = "cpu";
+  bool share_gpu = false;
   bool check_collectives = false;
   std::shared_ptr<TestFaults> faults = {};  // null: none
 };
@@ -91,6 +92,8 @@ RankOptions rank_options(const TrainFlags& a, const TrainConfig& config,
   RankOptions options;
   options.gate = a.faults.get();
   options.transport = config.transport == "auto" ? "" : config.transport;
+  options.device = config.device;
+  options.share_gpu = a.share_gpu;
   options.rendezvous = a.rendezvous;
   options.job_token = a.job_token;
   options.num_ranks = mesh.world();
@@ -154,7 +157,7 @@ TrainResult train_on(Ranks& ranks, const TrainJob& job, const Data& data,
                      TrainObserver& observer) {
   TrainResult result;
   ranks.runner()(job.link, [&](Communicator& world) {
-    const auto engine = make_cpu_engine();
+    const auto engine = make_engine(job.device);
     TrainResult own = train(job.settings, job.plan, data.batches, world,
                             *engine, ranks.speaks() ? &observer : nullptr);
     if (world.rank() == 0) {
@@ -391,7 +394,9 @@ RankCounts rank_counts(const TrainConfig& config,
                        const std::optional<ProcessLaunch>& launch) {
   return {
       .launched = launch ? launch->num_ranks : 0,
-      .cores = launch || config.transport == "mpi" || config.transport == "tcp"
+      .cores = launch || config.transport == "mpi" ||
+                       config.transport == "tcp" ||
+                       device_kind(config.device).has_own_memory
                    ? 1
                    : usable_cpus()};
 }
@@ -399,7 +404,8 @@ RankCounts rank_counts(const TrainConfig& config,
 Outcome dry_run(const TrainFlags& a, const TrainConfig& config, TrainJob& job,
                 const Output& out) {
   const Data data(config);
-  if (!job.speed) predict_at(measure_speed_here(job.plan), job);
+  if (!job.speed && !device_kind(job.device).has_own_memory)
+    predict_at(measure_speed_here(job.plan), job);
   out.result(dry_run_view(config, job, *data.tokens), a.json);
   return Outcome::kDone;
 }
@@ -481,20 +487,7 @@ void free_former_choices(const Beginning& beginning, TrainConfig& config,
     if (speaks) out.note(cat("note: ", note));
 }
 
-void require_cpu(const std::string& device) {
-  const std::vector<std::string> names = device_names();
-  if (std::ranges::find(names, device) == names.end())
-    throw UsageError(cat("--device ", quoted(device), ": expected cpu",
-                         did_you_mean(device, {"cpu"}),
-                         "; training does not support GPUs yet"));
-  if (!device_kind(device).trains_models)
-    throw UsageError(cat("--device ", device,
-                         ": training does not support GPUs yet; canzona bench "
-                         "step and bench rule do"));
-}
-
 Outcome run(const TrainFlags& a, const Output& out) {
-  require_cpu(a.device);
   if (!a.deadline.empty()) parse_deadline(a.deadline);
   const std::optional<ProcessLaunch> launch = find_process_launch();
   const bool is_rank_0 = !launch || launch->rank == 0;
@@ -517,13 +510,21 @@ Outcome run(const TrainFlags& a, const Output& out) {
     ranks = join_ranks(a, config, mesh, beginning);
     limits = measure_limits_on(*ranks);
   }
+  if (device_kind(config.device).has_own_memory && !a.dry_run) {
+    give_streams_connections(config.device);
+    ranks = join_ranks(a, config, mesh, beginning);
+  }
+  const auto gpu = find_train_device(config, mesh, ranks.get());
+  if (gpu) settle_micro_batch(*gpu, mesh, config);
   TrainJob job = make_job(config, mesh, limits);
   settle_zero(job, config);
+  if (gpu) set_product_rate(gpu->peak_flops, job);
   if (!a.dry_run) {
     if (ranks == nullptr) ranks = join_ranks(a, config, mesh, beginning);
+    if (gpu) require_fits(*gpu, job);
     if (job.settings.initial != nullptr)
       require_same_init(*ranks, job.settings.initial->path());
-    if (a.mfu && !limits)
+    if (a.mfu && !limits && !gpu)
       set_product_rate(measure_product_rate_on(*ranks), job);
     return run_job(a, config, beginning.point, job, *ranks, out);
   }
@@ -556,7 +557,8 @@ OptionRows run_options(TrainFlags& a) {
             "print the summary as one JSON object; steps go to standard error"),
        flag("--mfu", a.mfu,
             "measure the speed of products first, and report model flops "
-            "utilization (--zero auto measures it, too)"),
+            "utilization (--zero auto measures it, too; GPUs have a nominal "
+            "one)"),
        deadline_option(a.deadline),
        option("--rendezvous", a.rendezvous, "HOST:PORT",
               "with --transport tcp: an address of rank 0's machine, where all "
@@ -572,9 +574,8 @@ OptionRows run_options(TrainFlags& a) {
               "processes: FILE.RANK)"),
        option("--trace", a.trace, "FILE",
               "write spans of all ranks, for ui.perfetto.dev"),
-       option("--device", a.device, "DEVICE",
-              "cpu; training does not support GPUs yet")
-           .offering({"cpu"})});
+       flag("--share-gpu", a.share_gpu,
+            "with --transport nccl: let ranks share a GPU, for tests")});
 }
 
 }  // namespace

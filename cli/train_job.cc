@@ -4,17 +4,18 @@
 #include <charconv>
 #include <filesystem>
 
+#include "canzona/base/device_kind.h"
 #include "canzona/base/error.h"
 #include "canzona/base/files.h"
 #include "canzona/base/text.h"
 #include "canzona/checkpoint/reader.h"
 #include "canzona/checkpoint/store.h"
 #include "canzona/linalg/engine.h"
+#include "canzona/measure/decoder_bench.h"
 #include "canzona/measure/planned_bytes.h"
 #include "canzona/plan/validate/validate.h"
 #include "canzona/report/plan_view.h"
 #include "canzona/report/shown_plan.h"
-#include "canzona/sim/workload.h"
 #include "canzona/train/model_source.h"
 #include "canzona/train/resume.h"
 #include "canzona/train/stage.h"
@@ -304,11 +305,11 @@ TrainSettings settings_of(const TrainConfig& config) {
   return settings;
 }
 
-int64_t staging_bytes(const TrainSettings& settings, const Plan& plan,
-                      int32_t rank) {
+int64_t staging_bytes(const TrainJob& job, int32_t rank) {
+  const TrainSettings& settings = job.settings;
   const bool staged =
       settings.saving.every > 0 && settings.saving.store.background;
-  return staged ? given_bytes(plan, rank, settings.runtime) : 0;
+  return staged ? given_bytes(job.plan, rank, settings.runtime, job.device) : 0;
 }
 
 // The plan was made to fit without the staging memory.
@@ -322,21 +323,6 @@ void require_room_for_saving(const TrainJob& job, int64_t cap) {
                        " to save in the background; --save sync needs none"));
 }
 
-// Counts forward and backward; recomputation is work, but not the model's.
-double flops_per_token(const TrainJob& job) {
-  const DecoderConfig& decoder = job.settings.decoder;
-  double flops = 0;
-  for (const PassSeconds& pass : compute_seconds(
-           job.plan.model,
-           {.tokens = 1,
-            .length = decoder.length,
-            .width = decoder.architecture.heads * decoder.architecture.head_dim,
-            .flops_per_second = 1,
-            .experts_per_token = decoder.experts_per_token}))
-    flops += pass.forward + pass.backward;
-  return flops;
-}
-
 }  // namespace
 
 int64_t checkpoint_bytes(const TrainJob& job) {
@@ -344,7 +330,7 @@ int64_t checkpoint_bytes(const TrainJob& job) {
   if (saving.every == 0) return 0;
   int64_t bytes = 0;
   for (int32_t r = 0; r < job.plan.mesh.world(); ++r)
-    bytes += given_bytes(job.plan, r, job.settings.runtime);
+    bytes += given_bytes(job.plan, r, job.settings.runtime, job.device);
   // A new checkpoint exists before an old one is removed.
   const int64_t kept = saving.store.keep_last;
   return bytes * (kept == 0 ? 1 : kept + 1);
@@ -394,6 +380,9 @@ TrainJob make_job(const TrainConfig& config, const Mesh& mesh,
   job.settings = settings_of(config);
   job.context = context_length_of(config);
   check_training(job.settings, mesh);
+  job.device = config.device;
+  if (device_kind(job.device).has_own_memory)
+    check_device_training(job.settings, mesh);
   job.link = link_of(config);
   TrainPlan made = plan_training(config, job.settings, mesh, limits);
   require_sound(made.plan);
@@ -407,12 +396,13 @@ TrainJob make_job(const TrainConfig& config, const Mesh& mesh,
   job.ranks = predict(job.plan);
   for (int32_t r = 0; r < mesh.world(); ++r) {
     job.activations_of.push_back(training_memory(job.settings, job.plan, r));
-    job.staging_of.push_back(staging_bytes(job.settings, job.plan, r));
+    job.staging_of.push_back(staging_bytes(job, r));
   }
   job.activations = job.activations_of[static_cast<size_t>(job.fullest_rank())];
   require_room_for_saving(job,
                           planner_options_of(config, mesh).memory_cap_bytes);
-  job.settings.flops_per_token = flops_per_token(job);
+  job.settings.flops_per_token =
+      flops_per_token(job.plan.model, job.settings.decoder);
   if (limits) {
     set_product_rate(limits->flops_per_second, job);
     predict_at({.flops_per_second = limits->flops_per_second,
@@ -433,15 +423,19 @@ void predict_at(const MachineSpeed& speed, TrainJob& job) {
 }
 
 void require_memory(const TrainJob& job, int64_t ranks_here) {
-  const int64_t needed = ranks_here * job.most_bytes();
+  const int32_t fullest = job.fullest_rank();
+  const int64_t needed =
+      ranks_here * (device_kind(job.device).has_own_memory
+                        ? job.staging_of[static_cast<size_t>(fullest)]
+                        : job.most_bytes());
   const int64_t there = available_memory();
   if (needed <= there || there == 0) return;
   throw UsageError(
       cat("the run needs ", human_bytes(needed), " (", ranks_here,
           ranks_here == 1 ? " rank of " : " ranks of ",
-          human_bytes(job.most_bytes()), "), but this machine has ",
+          human_bytes(needed / ranks_here), "), but this machine has ",
           human_bytes(there),
-          " free; try model.recompute=true, a smaller batch.micro, or more "
+          " free; try model.recompute=layer, a smaller batch.micro, or more "
           "machines"));
 }
 

@@ -82,6 +82,7 @@ struct TrainJob {
   Plan plan;
   int64_t context = 0;          // longest context of the model, in tokens
   std::vector<RankCost> ranks;  // predicted, by rank
+  std::string device = "cpu";
   Link link = {};               // modelled
   std::optional<ZeroComparison> ranking = {};  // of `--zero auto`
   bool chose_collectives = false;              // by `--collectives auto`
@@ -128,7 +129,7 @@ void predict_at(const MachineSpeed& speed, TrainJob& job);
 void settle_zero(const TrainJob& job, TrainConfig& config);
 
 // Throws UsageError, before anything is allocated, if the ranks of this machine
-// need more memory than it has free.
+// need more memory than it has free; on a GPU, for background saves alone.
 void require_memory(const TrainJob& job, int64_t ranks_here);
 
 }  // namespace canzona::cli

@@ -185,6 +185,7 @@ RunSummary with_result(RunSummary summary, const TrainJob& job,
   summary.spike_over = result.spikes.over;
   if (const std::string note = spikes_text(summary); !note.empty())
     summary.notes.push_back(note);
+  summary.environment.gpu = result.device;
   summary.digest = result.digest;
   summary.state_digest = result.state_digest;
   summary.starts = result.starts;

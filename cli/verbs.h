@@ -69,13 +69,10 @@ Verb add_bench(CLI::App& root);
 Verb add_calibrate(CLI::App& root);
 Verb add_doctor(CLI::App& root);
 Verb add_completion(CLI::App& root);
-Verb add_man(CLI::App& root);
-// Adds the subcommand of `canzona rules`.
-Verb add_rules_check(CLI::App& rules);
 
-// These compute: the verbs from add_config to add_doctor except add_report, the
-// check of rules, and the three functions below. no_compute.cc replaces them in
-// a program that only plans.
+// These compute: the verbs from add_config to add_doctor except add_report, and
+// the three functions below. no_compute.cc replaces them in a program that only
+// plans.
 
 // Must be called first in main, with main's argv: the process may re-execute
 // itself.

@@ -92,8 +92,7 @@ constexpr const char* kRulesExamples =
   canzona rules
   canzona rules muon
   canzona rules muon --preset nanochat
-  canzona rules soap --json
-  canzona rules check fixtures/)";
+  canzona rules soap --json)";
 
 struct RulesFlags {
   std::string rule;
@@ -114,11 +113,9 @@ Verb add_rules(CLI::App& root) {
   auto arguments = std::make_shared<RulesFlags>();
   return add_verb(
       root, {.name = "rules",
-             .description =
-                 "list the rules and their options, or check their arithmetic",
+             .description = "list the rules and their options",
              .options = options_of(*arguments),
              .footer = kRulesExamples,
-             .below = {add_rules_check},
              .run = [arguments](const Output& out) {
                out.result(rules_view(arguments->rule, arguments->preset),
                           arguments->json);
@@ -136,27 +133,24 @@ constexpr const char* kExplainExamples =
   canzona explain plan.json
   canzona explain plan.json --rank 17
   canzona explain plan.json --matrix model.layers.0.mlp.down_proj.weight
-  canzona explain plan.json --bucket 3 --json
   canzona explain plan.json --audit
   canzona explain plan.json --html plan.html
 
 Plans of given storage (`canzona plan --placed`) are explained as well: --rank shows what a rank owns,
-sends and does in a step. They have no buckets.
+sends and does in a step.
 )";
 
 struct ExplainFlags {
   std::string path;
   std::string rank;
   std::string matrix;
-  std::string bucket;
   std::string html;
   PlanArguments memory;  // how memory is counted
   bool audit = false;
   bool json = false;
 
   int selectors() const {
-    return (rank.empty() ? 0 : 1) + (matrix.empty() ? 0 : 1) +
-           (bucket.empty() ? 0 : 1) + (audit ? 1 : 0);
+    return (rank.empty() ? 0 : 1) + (matrix.empty() ? 0 : 1) + (audit ? 1 : 0);
   }
 };
 
@@ -191,11 +185,6 @@ Document explanation(const ExplainFlags& a, const ReportPlan& shown) {
     return explain_rank(shown,
                         index_of(a.rank, shown.ranks.size(), "--rank", "rank"));
   }
-  if (!a.bucket.empty()) {
-    const int32_t bucket = index_of(
-        a.bucket, static_cast<size_t>(num_buckets(plan)), "--bucket", "bucket");
-    return explain_bucket(plan, bucket);
-  }
   if (!a.matrix.empty()) {
     return explain_matrices(shown, find_by_name(plan, a.matrix));
   }
@@ -208,10 +197,6 @@ Document explanation(const ExplainFlags& a, const PlacedPlan& plan) {
     return explain_placed_rank(
         plan, index_of(a.rank, index(plan.world), "--rank", "rank"));
   if (!a.matrix.empty()) return explain_placed_matrix(plan, a.matrix);
-  if (!a.bucket.empty())
-    throw UsageError(
-        "--bucket: a plan of placed storage has no buckets; use --rank or "
-        "--matrix");
   return a.audit ? placed_audit(plan) : placed_view(plan);
 }
 
@@ -233,7 +218,7 @@ Outcome explain_placed(const ExplainFlags& arguments, PlacedPlanFile file,
 Outcome run(const ExplainFlags& arguments, const Output& out) {
   if (arguments.selectors() > 1)
     throw UsageError(
-        "--rank, --matrix, --bucket and --audit: expected at most one of them");
+        "--rank, --matrix and --audit: expected at most one of them");
   if (auto placed = read_placed_plan(arguments.path))
     return explain_placed(arguments, std::move(*placed), out);
   const ReportPlan shown = read_shown(arguments.path, arguments.memory);
@@ -242,7 +227,7 @@ Outcome run(const ExplainFlags& arguments, const Output& out) {
     out.save(arguments.html, plan_html(shown), "report");
   out.result(answer, arguments.json);
   if (arguments.selectors() == 0)
-    out.note("for more: --rank R, --matrix NAME, --bucket B or --audit");
+    out.note("for more: --rank R, --matrix NAME or --audit");
   return Outcome::kDone;
 }
 
@@ -257,8 +242,6 @@ OptionRows options_of(ExplainFlags& a) {
         option("--matrix", a.matrix, "NAME",
                "show why this matrix (or each matrix of this tensor) has its "
                "owner"),
-        option("--bucket", a.bucket, "B",
-               "show which tensors are in this bucket, and their homes"),
         option("--html", a.html, "FILE",
                "write a report that opens in a browser"),
         flag("--audit", a.audit,

@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "canzona/base/error.h"
-#include "canzona/conformance/fixture.h"
-#include "canzona/conformance/translate.h"
+#include "tests/conformance/fixture.h"
+#include "tests/conformance/translate.h"
 #include "canzona/rules/facts.h"
 
 namespace {

@@ -16,6 +16,6 @@ if [ "${1:-}" = decoder ]; then
   shift
   # One thread at work, so that none waits at a barrier for a busy core.
   OMP_NUM_THREADS=1 exec "$python" bench/torch_decoder.py \
-    --ours build/bench/decoder "$@"
+    --ours build/canzona "$@"
 fi
 exec "$python" bench/against_torch.py "$@"

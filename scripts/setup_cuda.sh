@@ -5,7 +5,8 @@
 # `make wheel`. If the toolkit, the system or python3 has them it changes
 # nothing; what is missing comes from PyPI into build-cuda/pypi.
 # cmake/cuda.cmake looks in the same places. CANZONA_NVCC=pypi leaves out a
-# toolkit that is there.
+# toolkit that is there. CUDNN=1 also gets the headers of cuDNN and of its
+# frontend, into build-cuda/cudnn: without them `train` has plain attention.
 set -eu
 cd "$(dirname "$0")/.."
 target=build-cuda/pypi
@@ -20,6 +21,7 @@ cublas="nvidia-cublas==13.0.2.14"
 cusolver="nvidia-cusolver==12.0.4.66 nvidia-cusparse==12.6.3.3 $cublas
   nvidia-nvjitlink==13.0.88"
 nccl="nvidia-nccl-cu13==2.27.7"
+cudnn="nvidia-cudnn-cu13==9.19.0.56 nvidia-cudnn-frontend==1.16.0"
 
 fail() {
   echo "setup: $1" >&2
@@ -139,4 +141,21 @@ if ! has_cublas || ! has_cusolver; then
 elif ! has_nccl; then
   # Only training on several GPUs needs it.
   install_missing || echo "setup: no NCCL; the build goes on without it"
+fi
+
+# Headers alone: the library itself, some 500 MB, is loaded from wherever the
+# system or python3 has it.
+fetch_cudnn_headers() {
+  wheels=build-cuda/cudnn.new
+  rm -rf "$wheels"
+  # shellcheck disable=SC2086  # a list of words
+  echo "setup: fetching the headers of" $cudnn
+  # shellcheck disable=SC2086
+  python3 -m pip download -q --no-deps --no-cache-dir --dest "$wheels" $cudnn &&
+    python3 scripts/unpack_headers.py "$wheels" build-cuda/cudnn/include ||
+    fail "the headers of cuDNN cannot be fetched"
+  rm -rf "$wheels"
+}
+if [ "${CUDNN:-}" = 1 ] && [ ! -e build-cuda/cudnn/include/cudnn.h ]; then
+  fetch_cudnn_headers
 fi

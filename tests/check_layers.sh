@@ -27,7 +27,6 @@ allowed_rooms() {
     canzona/linalg) echo "base linalg" ;;
     canzona/rules) echo "base linalg rules" ;;
     canzona/shapes) echo "base shapes" ;;
-    canzona/conformance) echo "base linalg rules shapes conformance" ;;
     canzona/plan) echo "base rules shapes plan" ;;
     canzona/sim) echo "base rules shapes plan sim" ;;
     canzona/runtime)
@@ -49,20 +48,23 @@ allowed_rooms() {
     canzona/report/bench)
       echo "$(allowed_rooms canzona/measure) report" ;;
     cli | bench | fuzz | tests)
-      echo "base trace comm linalg rules shapes conformance plan sim runtime" \
+      echo "base trace comm linalg rules shapes plan sim runtime" \
         "measure data checkpoint saving model train report c" ;;
   esac
 }
 
-# allowed_library <folder> <header>: true if the folder may include the
-# library's header.
+# allowed_library <folder> <header> <file>: true if the file of the folder may
+# include the library's header.
 allowed_library() {
   case $2 in
     nlohmann/*) [ "$1" = canzona/base ] || [ "$1" = canzona/shapes ] ;;
     fmt/*) [ "${1#canzona/report}" != "$1" ] || [ "$1" = cli ] ;;
     CLI/*) [ "$1" = cli ] ;;
     benchmark/*) [ "$1" = bench ] ;;
-    cuda* | cublas* | cusolver*) [ "$1" = canzona/linalg ] || [ "$1" = bench ] ;;
+    cuda* | cublas* | cusolver*)
+      [ "$1" = canzona/linalg ] || [ "$1" = bench ] ||
+        [ "${3#canzona/model/cuda/}" != "$3" ] ;;
+    cudnn*) [ "${3#canzona/model/cuda/cudnn_}" != "$3" ] ;;
     toml++/*) [ "$1" = canzona/train ] ;;
     mpi.h | nccl.h) [ "$1" = canzona/comm ] ;;
     # A plan depends on its inputs alone.
@@ -93,7 +95,7 @@ check_include() {
       esac ;;
     '<'*)
       name=${3#<}
-      allowed_library "$1" "${name%>}" ||
+      allowed_library "$1" "${name%>}" "$2" ||
         complain "$2: $1 may not include $3" ;;
   esac
 }

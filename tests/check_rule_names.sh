@@ -3,8 +3,7 @@
 #
 # Fails if a source outside the rules' own folders names a rule as a word of
 # its own ("muon"): it would decide something that the rule's entry must say.
-# Names may stand where the default rules are declared, and in conformance,
-# which reads the words of reference implementations.
+# Names may stand where the default rules are declared.
 set -u
 root=${1:?usage: check_rule_names.sh <root>}
 cd "$root" || exit 2
@@ -20,7 +19,7 @@ words=$(printf '"%s"|' $rules)
 
 found=$(find canzona cli -type f \( -name '*.cc' -o -name '*.h' -o -name '*.cu' \
   -o -name '*.cuh' \) ! -name '*_test.*' ! -name 'test_*' \
-  ! -path 'canzona/rules/*/*' ! -path 'canzona/conformance/*' \
+  ! -path 'canzona/rules/*/*' \
   ! -path canzona/rules/facts.h ! -path canzona/measure/rule_step.h \
   -exec awk '{ line = $0; sub(/\/\/.*/, "", line)
                # Removes examples in JSON and TOML, which help texts show.

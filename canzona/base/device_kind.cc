@@ -9,7 +9,7 @@
 namespace canzona {
 namespace {
 
-constexpr std::array kKinds = {DeviceKind{.name = "cpu", .trains_models = true},
+constexpr std::array kKinds = {DeviceKind{.name = "cpu"},
                                DeviceKind{.name = "cuda",
                                           .has_own_memory = true,
                                           .multiplies_cheaply = true,

@@ -25,8 +25,6 @@ struct DeviceKind {
   bool divides_before_rounding = false;
   // One engine computes a whole batch at once.
   bool computes_batches = false;
-  // Forward and backward of the decoder exist for it.
-  bool trains_models = false;
   // Engines side by side with which a rule's step is fastest.
   int num_engines = 1;
 };

@@ -146,6 +146,28 @@ CANZONA_API int canzona_step_end(canzona_step* step);
  * or the handle may be freed. Does nothing if no step was begun. */
 CANZONA_API int canzona_step_abandon(canzona_step* step);
 
+/* Replaces all calls from begin to end while the caller captures the step's
+ * stream into a CUDA graph: each replay of the graph is a step on these
+ * gradients, on a plan of one rank. Host memory of canzona_replay must outlive
+ * every replay, and so must the handle, which nobody may use meanwhile. One
+ * step must have been made before, without a capture. */
+typedef struct {
+  double number;
+  const void* live; /* on the device, read by each replay; NULL: the number */
+  int32_t is_double; /* 0: `live` is a float */
+} canzona_rate;
+typedef struct {
+  float* const* counts; /* by tensor: its updates so far; a replay adds 1 */
+  const canzona_rate* rates; /* by group; they are copied */
+  int64_t* skipped;     /* counts replays that changed nothing */
+  int64_t* refused;     /* counts those of them that no longer fit */
+  double limit;         /* of the gradient's norm; 0: none */
+  int32_t skip;         /* as for judge() */
+} canzona_replay;
+CANZONA_API int canzona_step_capture(canzona_step* step,
+                                     const canzona_gradient* gradients,
+                                     const canzona_replay* replay);
+
 /* The outcome of the last step; reading it waits for the device. */
 typedef struct {
   int32_t skipped;

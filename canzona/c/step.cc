@@ -68,6 +68,22 @@ std::vector<LentGradient> lent_gradients(const PlacedPlan& plan,
   return lent;
 }
 
+LentReplay lent_replay(const PlacedPlan& plan, const canzona_replay& replay) {
+  const std::span counts(replay.counts, plan.tensors.size());
+  LentReplay lent{.counts = {counts.begin(), counts.end()},
+                  .rates = {},
+                  .skipped = replay.skipped,
+                  .refused = replay.refused,
+                  .limit = replay.limit,
+                  .skip = replay.skip != 0};
+  for (const canzona_rate& rate :
+       std::span(replay.rates, plan.groups.size()))
+    lent.rates.push_back({rate.number,
+                          static_cast<const std::byte*>(rate.live),
+                          rate.is_double != 0 ? DType::kFp64 : DType::kFp32});
+  return lent;
+}
+
 RuleOptions read_options(std::string_view text) {
   const Json json = parse_json(text, {.what = "options"});
   if (!json.is_object())
@@ -202,6 +218,22 @@ int canzona_step_abandon(canzona_step* step) {
   return canzona::with_step(
       step, "canzona_step_abandon",
       [](const canzona::StepUse& use) { use->abandon(); });
+}
+
+int canzona_step_capture(canzona_step* step, const canzona_gradient* gradients,
+                         const canzona_replay* replay) {
+  constexpr const char* kName = "canzona_step_capture";
+  return canzona::with_step(step, kName, [&](const canzona::StepUse& use) {
+    using namespace canzona;
+    const PlacedPlan& plan = use.handle().plan();
+    require_argument(gradients, kName, "gradients");
+    require_argument(replay, kName, "replay");
+    require_argument(replay->counts, kName, "counts");
+    require_argument(replay->rates, kName, "rates");
+    require_argument(replay->skipped, kName, "skipped");
+    require_argument(replay->refused, kName, "refused");
+    use->capture(lent_gradients(plan, gradients), lent_replay(plan, *replay));
+  });
 }
 
 int canzona_step_outcome(canzona_step* step, canzona_outcome* outcome) {

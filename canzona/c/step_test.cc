@@ -313,6 +313,27 @@ TEST(CStep, RefusesArgumentsThatAreWrong) {
   EXPECT_THAT(canzona_error(), HasSubstr("outcome is NULL"));
 }
 
+TEST(CStep, IsPartOfAGraphOnAGpuAlone) {
+  Trial trial;
+  ASSERT_EQ(trial.bind(), 0);
+  const canzona_gradient gradients[] = {
+      {trial.gradients[0].data(), CANZONA_FP32},
+      {trial.gradients[1].data(), CANZONA_FP32}};
+  float counts[] = {0, 0};
+  float* const places[] = {&counts[0], &counts[1]};
+  const canzona_rate rates[] = {{0.1, nullptr, 0}, {0.1, nullptr, 0}};
+  int64_t told[] = {0, 0};
+  canzona_replay replay = {places, rates, &told[0], &told[1], 0, 1};
+  EXPECT_EQ(canzona_step_capture(trial.step, gradients, &replay), -1);
+  EXPECT_EQ(canzona_error_kind(), CANZONA_USAGE_ERROR);
+  replay.counts = nullptr;
+  EXPECT_EQ(canzona_step_capture(trial.step, gradients, &replay), -1);
+  EXPECT_THAT(canzona_error(), HasSubstr("counts is NULL"));
+  EXPECT_EQ(canzona_step_capture(trial.step, gradients, nullptr), -1);
+  EXPECT_THAT(canzona_error(), HasSubstr("replay is NULL"));
+  ASSERT_EQ(trial.take(1), 0) << canzona_error();
+}
+
 TEST(CStep, ChangesOptionsOfAGroup) {
   Trial trial;
   ASSERT_EQ(trial.bind(), 0);

@@ -390,24 +390,6 @@ CheckpointReader open_checkpoint(const std::string& path, FileSystem& system) {
   return CheckpointReader(Folder::open(folder, system));
 }
 
-CheckpointReader newest_verified(const Folder& store, int threads,
-                                 std::vector<std::string>& notes) {
-  for (const ListedCheckpoint& checkpoint : resume_order(store)) {
-    try {
-      CheckpointReader reader(store.open_folder(checkpoint.name));
-      const std::vector<std::string> problems = reader.verify(threads);
-      if (problems.empty()) return reader;
-      notes.push_back(cat(checkpoint.name, ": ", problems.front()));
-    } catch (const DataLost& error) {
-      notes.push_back(cat(checkpoint.name, ": ", error.what()));
-    }
-  }
-  throw CheckpointRefused(
-      cat("no checkpoint in ", quoted(store.path(), 300), " verifies",
-          notes.empty() ? ": there is none" : "; the first problem: ",
-          notes.empty() ? "" : notes.front()));
-}
-
 std::vector<std::string> match_tensors(const Manifest& saved,
                                        const std::vector<LogicalTensor>& wanted,
                                        Strictness strictness) {

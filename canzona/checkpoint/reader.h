@@ -93,12 +93,6 @@ std::string manifest_hash_of(std::string_view manifest_text);
 CheckpointReader open_checkpoint(const std::string& path,
                                  FileSystem& system = FileSystem::system());
 
-// Returns the first checkpoint, in the order of resume_order(), that verifies.
-// Adds a line to `notes` for each one that it passed over. Throws
-// CheckpointRefused if none verifies.
-CheckpointReader newest_verified(const Folder& store, int threads,
-                                 std::vector<std::string>& notes);
-
 // Says how match_tensors() treats tensors that only one side has.
 enum class Strictness { kExact, kIgnoreExtra, kWarn };
 

@@ -9,7 +9,9 @@
 
 #include <cstring>
 
+#include "canzona/base/error.h"
 #include "canzona/base/random.h"
+#include "canzona/base/text.h"
 #include "canzona/checkpoint/reader.h"
 #include "canzona/checkpoint/shard_writer.h"
 #include "canzona/checkpoint/store.h"
@@ -112,6 +114,27 @@ inline std::vector<std::string> names_in(const std::string& path) {
   for (const FolderEntry& entry : Folder::open(path).entries())
     names.push_back(entry.name);
   return names;
+}
+
+// Returns the first checkpoint, in the order of resume_order(), that verifies.
+// Adds a line to `notes` for each one that it passed over. Throws
+// CheckpointRefused if none verifies.
+inline CheckpointReader newest_verified(const Folder& store, int threads,
+                                        std::vector<std::string>& notes) {
+  for (const ListedCheckpoint& checkpoint : resume_order(store)) {
+    try {
+      CheckpointReader reader(store.open_folder(checkpoint.name));
+      const std::vector<std::string> problems = reader.verify(threads);
+      if (problems.empty()) return reader;
+      notes.push_back(cat(checkpoint.name, ": ", problems.front()));
+    } catch (const DataLost& error) {
+      notes.push_back(cat(checkpoint.name, ": ", error.what()));
+    }
+  }
+  throw CheckpointRefused(
+      cat("no checkpoint in ", quoted(store.path(), 300), " verifies",
+          notes.empty() ? ": there is none" : "; the first problem: ",
+          notes.empty() ? "" : notes.front()));
 }
 
 }  // namespace canzona

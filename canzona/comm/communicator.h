@@ -50,10 +50,6 @@ struct CommunicatorOptions {
   int64_t segment_bytes = kUsualSegment;
   // Makes ranks compare operation, label and sizes before every collective.
   bool check_collectives = false;
-  // Lets the library behind the transport sum fp32, in an order of its own:
-  // bits differ between groups and machines. Throws UsageError if there is no
-  // such library. Integers are summed as before; bf16 on the wire is refused.
-  bool fast_reduce = false;
   // The number of consecutive ranks on a node, as numbered in the original
   // group; the traffic log uses it to tell what leaves a node. 0: unknown, and
   // no traffic counts as leaving a node.
@@ -247,18 +243,8 @@ class Communicator {
                     const PieceRuns& runs, int64_t element) const;
   void add_segment(Reduction reduction, int half, int64_t count, bool in_place,
                    std::byte* place);
-  void prepare_fast_sums();
-  void fast_all_reduce(std::span<std::byte> data);
-  void fast_reduce_scatter(const std::byte* input,
-                           std::span<const int64_t> counts, std::byte* output);
-  // Counts what this rank sends if every peer gets this many fp32 numbers.
-  void count_exchange(std::span<const int64_t> counts);
   // Sets the ranks' shares of an all-reduce.
   void cut_evenly(int64_t count);
-  // Returns true if the library sums these; throws UsageError if it was asked
-  // to and cannot.
-  bool is_fast(Reduction reduction, Operation operation,
-               const Call& call) const;
   void gather_pieces(std::span<const std::byte> input,
                      std::span<const int64_t> bytes, std::byte* output);
   // Uses the library behind the transport and returns false if it has no such
@@ -294,11 +280,6 @@ class Communicator {
   bool scratch_is_transports_ = false;
   std::vector<const std::byte*> pieces_;  // in both halves
   std::vector<int64_t> shares_;
-  bool fast_ = false;
-  // Used with fast_reduce only. fast_sum_ grows if the sum must not overwrite
-  // its input.
-  std::vector<int> fast_counts_;
-  std::vector<std::byte> fast_sum_;
 };
 
 }  // namespace canzona

@@ -89,18 +89,12 @@ void Communicator::reduce_scatter_v(Reduction reduction,
                  element_bytes(reduction), input.size(), output.size());
   require_apart(Operation::kReduceScatter, call, output, input, counts,
                 element_bytes(reduction));
-  const bool fast = is_fast(reduction, Operation::kReduceScatter, call);
   run({.operation = Operation::kReduceScatter,
        .variant = static_cast<int64_t>(reduction),
        .total = static_cast<int64_t>(input.size()),
        .counts = counts},
-      call, [&] {
-        if (fast) {
-          fast_reduce_scatter(input.data(), counts, output.data());
-        } else {
-          add_pieces(reduction, input.data(), counts, output.data());
-        }
-      });
+      call,
+      [&] { add_pieces(reduction, input.data(), counts, output.data()); });
 }
 
 void Communicator::add_pieces(Reduction reduction, const std::byte* input,
@@ -220,12 +214,10 @@ void Communicator::all_reduce(Reduction reduction, std::span<std::byte> data,
   if (bytes % element != 0)
     require(false, Operation::kAllReduce, call,
             cat(bytes, " bytes of elements of ", element));
-  const bool fast = is_fast(reduction, Operation::kAllReduce, call);
   run({.operation = Operation::kAllReduce,
        .variant = static_cast<int64_t>(reduction),
        .total = bytes},
       call, [&] {
-        if (fast) return fast_all_reduce(data);
         if (add_integers_at_once(reduction, data)) return;
         const int64_t count = bytes / element;
         cut_evenly(count);
@@ -357,10 +349,6 @@ void Communicator::reduce_scatter_runs(Reduction reduction,
                                        const PieceRuns& runs,
                                        const Call& call) {
   require_runs(Operation::kReduceScatter, call, runs, element_bytes(reduction));
-  if (is_fast(reduction, Operation::kReduceScatter, call))
-    require(false, Operation::kReduceScatter, call,
-            "fast_reduce adds pieces that lie one after the other, not in "
-            "runs");
   run({.operation = Operation::kReduceScatter,
        .variant = static_cast<int64_t>(reduction),
        .total = static_cast<int64_t>(runs.data.size()),

@@ -239,12 +239,6 @@ TEST(Faults, ASegmentOfNothingIsRefused) {
   EXPECT_THROW(run_ranks(1, nothing, [](Communicator&) {}), UsageError);
 }
 
-TEST(Faults, FastSumsAreRefusedWhereThereIsNoLibrary) {
-  const RunOptions fast = {.communicator = {.fast_reduce = true}};
-  EXPECT_THAT(message_of<UsageError>(2, fast, [](Communicator&) {}),
-              HasSubstr("fast_reduce requires MPI"));
-}
-
 const RunOptions kChecked = {.communicator = {.check_collectives = true}};
 
 TEST(Checks, LetEqualCallsPass) {

@@ -48,7 +48,6 @@ struct Call {
   std::string_view label = {};           // see Courier for its lifetime with a
                                          // track
   std::chrono::nanoseconds deadline{0};  // 0: the communicator's default
-  bool exact = false;  // sums in the fixed order even with fast_reduce
 };
 
 // Keeps a label without allocating; longer labels are truncated.

@@ -88,25 +88,6 @@ class Lane {
   virtual void* native() { return nullptr; }
 };
 
-// LibraryMemory says how much device memory the library behind a transport
-// takes for a communicator; `bench step` and `bench collectives` show it beside
-// the plan's.
-
-// A device reports only what all of its ranks take together, so ranks that
-// share it are each given an equal share.
-struct LibraryMemory {
-  std::vector<int> ranks;  // the communicator's, numbered as in the world
-  int64_t founding = 0;    // bytes
-  int64_t first_use = 0;   // with its first messages and its first collective
-  int64_t bytes() const { return founding + first_use; }
-};
-
-inline int64_t total_bytes(const std::vector<LibraryMemory>& communicators) {
-  int64_t bytes = 0;
-  for (const LibraryMemory& of : communicators) bytes += of.bytes();
-  return bytes;
-}
-
 class Lane;
 class LinkUse;
 
@@ -258,20 +239,6 @@ class Transport {
                                  std::span<std::byte> /*data*/) {
     return false;
   }
-
-  // fp32 sums by the library behind a transport, if it has them: fast, and in
-  // an order of its own. All ranks must prepare once, with `until` as above;
-  // poll() says when a posted sum is complete. `counts` must stay valid until
-  // then.
-  virtual bool has_own_sums() const { return false; }
-  // Returns true for a group of host memory beside groups with lanes, if only
-  // those have sums of their own: this one is never asked for any.
-  virtual bool is_beside_lanes() const { return false; }
-  virtual void prepare_own_sums(Deadline until);
-  virtual void post_own_all_reduce(std::span<float> data);
-  virtual void post_own_reduce_scatter(const float* input,
-                                       std::span<const int> counts,
-                                       float* output);
 };
 
 // The messages of one operation on a transport: sends and receives that

@@ -30,8 +30,9 @@ struct DTypeOf<float> {
 
 // Row-major matrices of equal shape, `matrix_stride` elements apart or, with
 // `places`, at those addresses (then `data` is the first of them). A batch of
-// one is a matrix. `Byte` is std::byte or const std::byte. Only Load and Store
-// (operand.h) accept scattered matrices.
+// one is a matrix. `Byte` is std::byte or const std::byte. With `skips`, other
+// things lie between groups of rows, as where the rows of fused matrices take
+// turns. Only Load and Store (operand.h) accept scattered matrices and groups.
 template <class Byte>
 struct BasicMatrices {
   Byte* data = nullptr;
@@ -42,6 +43,10 @@ struct BasicMatrices {
   int64_t count = 1;
   int64_t matrix_stride = 0;
   Byte* const* places = nullptr;  // in host memory, one per matrix
+  // The elements between two groups of `group_rows` rows each, in host memory,
+  // one number per matrix.
+  const int64_t* skips = nullptr;
+  int64_t group_rows = 0;
 
   int64_t elements() const { return rows * cols; }  // per matrix
   bool contiguous() const { return row_stride == cols; }
@@ -51,6 +56,7 @@ struct BasicMatrices {
     one.data = places != nullptr ? places[i]
                                  : data + i * matrix_stride * size_of(dtype);
     one.places = nullptr;
+    if (skips != nullptr) one.skips = skips + i;
     one.count = 1;
     return one;
   }
@@ -76,7 +82,8 @@ struct BasicMatrices {
   // A writable view converts to a readable one.
   operator BasicMatrices<const std::byte>() const  // NOLINT: implicit
       requires(!std::is_const_v<Byte>) {
-    return {data, dtype, rows, cols, row_stride, count, matrix_stride, places};
+    return {data,          dtype,  rows,  cols,      row_stride, count,
+            matrix_stride, places, skips, group_rows};
   }
 };
 

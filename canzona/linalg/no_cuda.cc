@@ -1,5 +1,6 @@
 // Replaces cuda/ in a build without CUDA.
 #include "canzona/base/error.h"
+#include "canzona/linalg/caller_capture.h"
 #include "canzona/linalg/cuda_device.h"
 #include "canzona/linalg/engine.h"
 #include "canzona/linalg/memory.h"
@@ -21,6 +22,11 @@ std::unique_ptr<Engine> make_cuda_engine(int /*device*/, void* /*stream*/,
 }
 
 const MemoryOps& cuda_memory_ops() { throw UsageError(kWhyNot); }
+
+std::unique_ptr<CapturedPart> add_to_capture(Engine& /*engine*/,
+                                             CapturedWork /*work*/) {
+  throw UsageError(kWhyNot);
+}
 
 void fill_cuda_numbers(Engine& /*engine*/, float* /*to*/,
                        const NumberStream& /*stream*/,

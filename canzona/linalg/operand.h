@@ -138,6 +138,11 @@ class Algebra {
                                const Normalization& normalization) = 0;
   virtual bool loads_even_rows(const Operand&) const { return false; }
   virtual bool rounds_as_sent() const { return false; }
+  // True if the source, the momentum and the weights of a Store with `apply`
+  // may have their rows in groups (BasicMatrices::skips), unless they are made
+  // even. All have the same groups, whose rows are a multiple of kGroupRows.
+  virtual bool takes_row_groups() const { return false; }
+  static constexpr int64_t kGroupRows = 16;
   // Divides X and its Gram matrix R as if X had been divided by
   // factor·sqrt(|R|_F), which bounds the largest singular value more tightly
   // than |X|_F.

@@ -65,16 +65,16 @@ void expect_near_reserved(const DecoderConfig& config, const Mesh& mesh,
                        {.tokens = config.tokens(),
                         .num_micro_batches = micro_batches,
                         .dtype = DType::kFp32,
-                        .recompute = config.recompute});
+                        .recompute = config.recompute == Recompute::kLayer});
   EXPECT_NEAR(static_cast<double>(estimated) / static_cast<double>(reserved), 1,
               tolerance)
       << to_string(mesh) << ", hidden " << config.architecture.hidden
-      << (config.recompute ? ", recomputed" : "");
+      << (config.recompute == Recompute::kLayer ? ", recomputed" : "");
 }
 
 TEST(EstimatedActivations, AreNearWhatTheDecoderReserves) {
   for (const char* mesh : {"dp=1", "dp=4,tp=2", "pp=2", "tp=4,pp=2"})
-    for (const bool recompute : {false, true}) {
+    for (const Recompute recompute : {Recompute::kOff, Recompute::kLayer}) {
       DecoderConfig first = tiny(), second = small();
       first.recompute = second.recompute = recompute;
       expect_near_reserved(first, parse_mesh(mesh), 4, kToleranceOfTiny);

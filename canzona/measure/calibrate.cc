@@ -311,7 +311,8 @@ CalibrateRequest calibration_for(const Plan& plan) {
   std::map<std::string, std::set<MatrixShape>> shapes;
   for (const Matrix& m : plan.matrices)
     if (m.rows > 0 && m.cols > 0)
-      shapes[facts->algorithm({m.rows, m.cols})].insert({m.rows, m.cols});
+      shapes[facts->algorithm(shape_of(m))].insert(
+          {m.rows, m.cols / m.column_heads});
   for (const auto& [algorithm, own] : shapes)
     request.subjects.push_back(
         {plan.rule, plan.rule_options, {own.begin(), own.end()}});

@@ -11,8 +11,8 @@
 
 #include "canzona/comm/communicator.h"
 #include "canzona/linalg/engine.h"
+#include "canzona/measure/clock.h"
 #include "canzona/measure/machine.h"
-#include "canzona/measure/rule_step.h"
 #include "canzona/plan/plan.h"
 #include "canzona/rules/facts.h"
 

@@ -4,11 +4,12 @@
 
 #include <time.h>
 
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "canzona/base/text.h"
-#include "canzona/measure/rule_step.h"
 
 namespace canzona {
 
@@ -31,6 +32,9 @@ double seconds_of(int num_threads, const Work& work) {
   work();
   return now() - start;
 }
+
+// Is told what is being measured, for a line that people see.
+using Progress = std::function<void(const std::string& what)>;
 
 // Times the phases of a run before its first step and reports them.
 //

@@ -59,18 +59,15 @@ std::vector<int64_t> divide(int64_t elements,
   return counts;
 }
 
-// Returns equal pieces, pieces that grow from zero, and the requested ones.
+// Returns equal pieces, and pieces that grow from zero.
 std::vector<PieceSizes> pieces_of(const CollectivesRequest& request) {
   const int64_t elements = request.bytes / 4;
   const std::vector<int64_t> equal(static_cast<size_t>(request.num_ranks), 1);
   std::vector<int64_t> growing = equal;
   if (request.num_ranks > 1)
     std::iota(growing.begin(), growing.end(), int64_t{0});
-  std::vector<PieceSizes> pieces = {{"equal", divide(elements, equal)},
-                                    {"unequal", divide(elements, growing)}};
-  if (!request.shares.empty())
-    pieces.push_back({request.shares_name, divide(elements, request.shares)});
-  return pieces;
+  return {{"equal", divide(elements, equal)},
+          {"unequal", divide(elements, growing)}};
 }
 
 // One rank's share in all trials.
@@ -98,11 +95,8 @@ class CollectiveTrials {
     for (const auto& [kind, counts] : pieces_of(request_)) {
       gather(counts, kind);
       exchange(counts, kind);
-      add(counts, Reduction::kFp32Sum, kind, true);
-      if (request_.fast) add(counts, Reduction::kFp32Sum, kind, false);
-      if (!request_.fast)
-        add(counts, Reduction::kFp32SumOfBf16, cat(kind, ", bf16 on the wire"),
-            true);
+      add(counts, Reduction::kFp32Sum, kind);
+      add(counts, Reduction::kFp32SumOfBf16, cat(kind, ", bf16 on the wire"));
     }
     add_everywhere(elements);
     broadcast(elements);
@@ -154,8 +148,7 @@ class CollectiveTrials {
   }
 
   template <class Work>
-  void measure(Operation operation, std::string what, bool exact,
-               const Work& work) {
+  void measure(Operation operation, std::string what, const Work& work) {
     if (request_.progress && world_.rank() == 0)
       request_.progress(cat(to_string(operation), ", ", what));
     const int64_t before = group_->traffic().of(operation).sent;
@@ -163,7 +156,7 @@ class CollectiveTrials {
     const int64_t sent =
         (group_->traffic().of(operation).sent - before) / (request_.rounds + 1);
     found_.rows.push_back({std::string(to_string(operation)), std::move(what),
-                           exact, std::ranges::max(one_from_all(world_, sent)),
+                           std::ranges::max(one_from_all(world_, sent)),
                            seconds});
   }
 
@@ -195,7 +188,7 @@ class CollectiveTrials {
     for (size_t rank = 0; rank < bytes.size(); place += bytes[rank++])
       if (bytes[rank] > 0)
         expect(out(all), place, static_cast<float>(rank + 1), "all_gather_v");
-    measure(Operation::kAllGather, kind, true, work);
+    measure(Operation::kAllGather, kind, work);
   }
 
   // Every rank sends rank r its count.
@@ -209,20 +202,19 @@ class CollectiveTrials {
       to_places[rank] = std::exchange(sent, sent + to[rank]);
       from_places[rank] = std::exchange(received, received + from[rank]);
     }
-    measure(Operation::kAllToAll, kind, true, [&] {
+    measure(Operation::kAllToAll, kind, [&] {
       group_->all_to_all_v({in(sent), to, to_places},
                            {out(received), from, from_places});
     });
   }
 
   void add(const std::vector<int64_t>& counts, Reduction reduction,
-           const std::string& what, bool exact) {
+           const std::string& what) {
     const int64_t all =
         std::accumulate(counts.begin(), counts.end(), int64_t{0});
     const int64_t mine = own(counts);
     const auto work = [&] {
-      group_->reduce_scatter_v(reduction, in(all * 4), counts, out(mine * 4),
-                               {.exact = exact});
+      group_->reduce_scatter_v(reduction, in(all * 4), counts, out(mine * 4));
     };
     int64_t place = 0;
     for (const int64_t count : counts) {
@@ -236,23 +228,19 @@ class CollectiveTrials {
     if (mine > 0)
       expect(out(mine * 4), 0, static_cast<float>(n * (n + 1) / 2),
              "reduce_scatter_v");
-    measure(Operation::kReduceScatter, what, exact, work);
+    measure(Operation::kReduceScatter, what, work);
   }
 
   void add_everywhere(int64_t elements) {
-    for (const bool exact : {true, false}) {
-      if (!exact && !request_.fast) continue;
-      measure(Operation::kAllReduce, "fp32", exact, [&] {
-        group_->all_reduce(Reduction::kFp32Sum, in(elements * 4),
-                           {.exact = exact});
-      });
-    }
-    measure(Operation::kAllReduce, "int64, largest of 1", true,
+    measure(Operation::kAllReduce, "fp32", [&] {
+      group_->all_reduce(Reduction::kFp32Sum, in(elements * 4));
+    });
+    measure(Operation::kAllReduce, "int64, largest of 1",
             [&] { group_->all_reduce(Reduction::kInt64Max, in(8)); });
   }
 
   void broadcast(int64_t elements) {
-    measure(Operation::kBroadcast, "from rank 0", true,
+    measure(Operation::kBroadcast, "from rank 0",
             [&] { group_->broadcast(0, in(elements * 4)); });
   }
 
@@ -273,21 +261,14 @@ class CollectiveTrials {
   Collectives found_;
 };
 
-}  // namespace
-
 void check_request(const CollectivesRequest& request) {
   if (request.bytes < int64_t{4} * request.num_ranks * request.num_ranks)
     throw UsageError(cat("bytes ", request.bytes, ": expected at least ",
                          int64_t{4} * request.num_ranks * request.num_ranks,
                          " for ", request.num_ranks, " ranks"));
-  if (!request.shares.empty() &&
-      (std::ssize(request.shares) != request.num_ranks ||
-       std::ranges::min(request.shares) < 0 ||
-       std::ranges::max(request.shares) == 0))
-    throw UsageError(cat("shares of ", std::ssize(request.shares),
-                         " ranks: expected ", request.num_ranks,
-                         ", none negative and not all zero"));
 }
+
+}  // namespace
 
 Collectives measure_collectives(const CollectivesRequest& request) {
   check_request(request);
@@ -306,17 +287,6 @@ Collectives measure_collectives(const CollectivesRequest& request) {
               human_bytes(free), " of GPU memory are free; give fewer"));
     }
   });
-}
-
-double exact_to_fast(const Collectives& measured, const std::string& operation,
-                     const std::string& what) {
-  const auto seconds = [&](bool exact) {
-    for (const CollectiveTime& row : measured.rows)
-      if (row.operation == operation && row.what == what && row.exact == exact)
-        return row.seconds;
-    return 0.0;
-  };
-  return seconds(false) > 0 ? seconds(true) / seconds(false) : 0;
 }
 
 }  // namespace canzona

@@ -1,5 +1,4 @@
-// Measures how long collectives take between ranks: each with sums in the fixed
-// order, and by the library behind the transport if it has its own sums.
+// Measures how long collectives take between ranks.
 //
 //   CollectivesRequest request{.run = ranks->runner(), .num_ranks = 4};
 //   for (const CollectiveTime& row : measure_collectives(request).rows) …
@@ -23,12 +22,7 @@ struct CollectivesRequest {
   int num_ranks = 1;
   std::string device = "cpu";
   int64_t bytes = int64_t{64} << 20;  // of a whole fp32 buffer
-  // The relative sizes of the ranks' pieces in further trials, such as those of
-  // a plan's bucket, and the name of these trials; no such trials if empty.
-  std::vector<int64_t> shares = {};
-  std::string shares_name = {};
   int rounds = 5;
-  bool fast = false;  // the groups have fast_reduce
   // Makes a lane of the device on a rank's thread; if empty, operations are
   // complete when they return.
   std::function<std::shared_ptr<Lane>()> make_lane = {};
@@ -39,7 +33,6 @@ struct CollectivesRequest {
 struct CollectiveTime {
   std::string operation;  // "reduce_scatter_v"
   std::string what;       // "fp32", "bf16 on the wire", "unequal", …
-  bool exact = true;      // fp32 sums: in tree order
   int64_t sent = 0;       // bytes sent by the rank that sends most
   double seconds = 0;     // of the slowest rank, minimum over rounds
   double bytes_per_second() const {
@@ -53,12 +46,7 @@ struct Collectives {
 };
 
 // Throws UsageError if the buffer does not have something for every pair of
-// ranks, or if shares are not those of the ranks.
-void check_request(const CollectivesRequest& request);
+// ranks.
 Collectives measure_collectives(const CollectivesRequest& request);
-
-// The time of exact sums relative to the library's; 0 if one is missing.
-double exact_to_fast(const Collectives& measured, const std::string& operation,
-                     const std::string& what);
 
 }  // namespace canzona

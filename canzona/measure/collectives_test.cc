@@ -19,7 +19,6 @@ TEST(Collectives, EveryOperationIsTimedWithWhatItSends) {
     names.push_back(row.operation + " " + row.what);
     EXPECT_GT(row.seconds, 0) << names.back();
     EXPECT_GT(row.sent, 0) << names.back();
-    EXPECT_TRUE(row.exact);
   }
   EXPECT_THAT(
       names,
@@ -34,47 +33,12 @@ TEST(Collectives, EveryOperationIsTimedWithWhatItSends) {
   EXPECT_EQ(found.rows[2].sent, 3 * 1200);
   EXPECT_EQ(found.rows[3].sent, 3 * 600);
   EXPECT_GT(found.copy_seconds, 0);
-  EXPECT_EQ(exact_to_fast(found, "reduce_scatter_v", "equal"), 0);
-}
-
-TEST(Collectives, PiecesHaveTheSizesThatWereAskedFor) {
-  const Collectives found = measure_collectives({.run = on_threads(3, {}),
-                                                 .num_ranks = 3,
-                                                 .bytes = 4800,
-                                                 .shares = {5, 0, 7},
-                                                 .shares_name = "planned",
-                                                 .rounds = 1});
-  for (const CollectiveTime& row : found.rows) {
-    if (row.operation != "all_gather_v" || row.what != "planned") continue;
-    // The last rank sends 7/12 of 4800 bytes to each of two others.
-    EXPECT_EQ(row.sent, 2 * 2800);
-  }
-  EXPECT_EQ(std::ranges::count(found.rows, "planned", &CollectiveTime::what),
-            3);
-}
-
-TEST(Collectives, SharesMustBeOfAllRanks) {
-  for (const std::vector<int64_t>& shares :
-       {std::vector<int64_t>{1, 2}, {1, 2, -1}, {0, 0, 0}})
-    EXPECT_THROW(
-        measure_collectives(
-            {.run = on_threads(3, {}), .num_ranks = 3, .shares = shares}),
-        UsageError);
 }
 
 TEST(Collectives, ABufferHasSomethingForEveryPairOfRanks) {
   EXPECT_THROW(measure_collectives(
                    {.run = on_threads(4, {}), .num_ranks = 4, .bytes = 60}),
                UsageError);
-}
-
-TEST(Collectives, RatiosAreOfTheSameSum) {
-  Collectives found;
-  found.rows = {{"reduce_scatter_v", "equal", true, 1, 3.0},
-                {"reduce_scatter_v", "equal", false, 1, 2.0},
-                {"reduce_scatter_v", "unequal", true, 1, 9.0}};
-  EXPECT_EQ(exact_to_fast(found, "reduce_scatter_v", "equal"), 1.5);
-  EXPECT_EQ(exact_to_fast(found, "reduce_scatter_v", "unequal"), 0);
 }
 
 }  // namespace

@@ -9,11 +9,9 @@
 #include <cerrno>
 #include <chrono>
 #include <climits>
-#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <numeric>
 #include <span>
 #include <system_error>
 #include <thread>
@@ -196,12 +194,6 @@ MachineRates measure_gpu_rates() {
           .copy_bytes_per_second = rates.copy_bytes_per_second};
 }
 
-MachineRates best_of(const MachineRates& a, const MachineRates& b) {
-  return {std::max(a.sgemm_gflops, b.sgemm_gflops),
-          std::max(a.packed_gflops, b.packed_gflops),
-          std::max(a.copy_bytes_per_second, b.copy_bytes_per_second)};
-}
-
 namespace {
 
 void put_rates(const MachineSpeed& speed, SettledRequest& plan) {
@@ -335,62 +327,6 @@ int64_t limit_value(rlim_t limit) {
   return limit == RLIM_INFINITY ? -1 : static_cast<int64_t>(limit);
 }
 
-// Rank r sends rank p a byte that identifies both. Messages are in memory of
-// the lane's device, or of this process.
-class TinyExchange {
- public:
-  TinyExchange(Communicator& world, std::shared_ptr<Lane> lane)
-      : lane_(std::move(lane)), num_(world.size()) {
-    if (lane_ == nullptr) return;
-    group_ = world.split_ordered(0, world.rank(), "doctor", lane_);
-    memory_ = lane_->ops().allocate(2 * num_);
-    mark_ = lane_->make_mark();
-  }
-  ~TinyExchange() {
-    if (memory_ != nullptr) lane_->ops().release(memory_);
-  }
-  TinyExchange(const TinyExchange&) = delete;
-  TinyExchange& operator=(const TinyExchange&) = delete;
-
-  void run(Communicator& world) {
-    const auto n = static_cast<size_t>(num_);
-    const auto told = [](size_t from, size_t to) {
-      return static_cast<std::byte>(from * 31 + to * 7 + 1);
-    };
-    std::vector<std::byte> sent(n), received(n);
-    const auto own = static_cast<size_t>(world.rank());
-    for (size_t p = 0; p < n; ++p) sent[p] = told(own, p);
-    if (lane_ == nullptr) {
-      exchange(world, sent, received);
-    } else {
-      lane_->ops().copy(memory_, sent.data(), num_);
-      exchange(*group_, {memory_, n}, {memory_ + n, n});
-      lane_->ops().copy(received.data(), memory_ + n, num_);
-      lane_->record(*mark_);
-      mark_->wait();
-    }
-    for (size_t p = 0; p < n; ++p)
-      if (received[p] != told(p, own))
-        throw InternalError(cat("a tiny all-to-all: rank ", own,
-                                " got a wrong byte from rank ", p));
-  }
-
- private:
-  static void exchange(Communicator& group, std::span<std::byte> sent,
-                       std::span<std::byte> received) {
-    std::vector<int64_t> bytes(sent.size(), 1), offsets(sent.size());
-    std::iota(offsets.begin(), offsets.end(), 0);
-    group.all_to_all_v({sent, bytes, offsets}, {received, bytes, offsets},
-                       {.label = "doctor"});
-  }
-
-  std::shared_ptr<Lane> lane_;
-  const int64_t num_;
-  std::unique_ptr<Communicator> group_;
-  std::byte* memory_ = nullptr;
-  std::unique_ptr<Mark> mark_;
-};
-
 }  // namespace
 
 DiskInfo measure_disk(const std::string& folder, int64_t bytes) {
@@ -429,36 +365,6 @@ std::vector<ProcessLimit> process_limits() {
                         limit_value(limit.rlim_max)});
   }
   return limits;
-}
-
-std::string sigpipe_state() {
-  struct sigaction action {};
-  ::sigaction(SIGPIPE, nullptr, &action);
-  if (action.sa_handler == SIG_IGN) return "ignored";
-  return action.sa_handler == SIG_DFL ? "default" : "caught";
-}
-
-ExchangeInfo measure_exchange(
-    const std::string& transport, const RankRunner& run, int num_ranks,
-    const std::function<std::shared_ptr<Lane>()>& make_lane) {
-  constexpr int kTimes = 101;
-  ExchangeInfo info{.transport = transport, .num_ranks = num_ranks};
-  try {
-    info.seconds = on_every_rank(run, {}, [&](Communicator& world) {
-      TinyExchange exchange(world, make_lane ? make_lane() : nullptr);
-      std::vector<double> times;
-      for (int i = 0; i < kTimes; ++i) {
-        const auto begin = SurroundingsClock::now();
-        exchange.run(world);
-        times.push_back(seconds_since(begin));
-      }
-      std::ranges::sort(times);
-      return times[kTimes / 2];
-    });
-  } catch (const std::exception& error) {
-    info.problem = error.what();
-  }
-  return info;
 }
 
 }  // namespace canzona

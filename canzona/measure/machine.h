@@ -43,8 +43,6 @@ MachineRates measure_rates();
 // The GPU's rates in the same form; the packed loop is that of its tensor
 // cores.
 MachineRates measure_gpu_rates();
-// Returns the better of each: a machine has slow phases, but no fast ones.
-MachineRates best_of(const MachineRates& a, const MachineRates& b);
 
 // Estimates how long a plan's steps would take here, for predictions that are
 // printed without a cost table.
@@ -81,11 +79,8 @@ bool lacks_cost_table(const Plan& plan);
 // unchanged.
 Plan priced(const Plan& plan, const MachineSpeed& speed);
 
-// Checks what a run depends on beside the processor: the disk of a folder, the
-// limits of this process, and whether ranks reach each other.
-//
-//   DiskInfo disk = measure_disk(".");
-//   ExchangeInfo exchange = measure_exchange("thread", on_threads(4, {}), 4);
+// Checks what a run depends on beside the processor: the disk of a folder, and
+// the limits of this process.
 
 struct DiskInfo {
   std::string folder;
@@ -105,22 +100,5 @@ struct ProcessLimit {
   int64_t soft = -1, hard = -1;
 };
 std::vector<ProcessLimit> process_limits();
-
-// "ignored", "default" or "caught": what happens when this process writes to a
-// pipe that has no reader.
-std::string sigpipe_state();
-
-// The result of a tiny all-to-all of all ranks.
-struct ExchangeInfo {
-  std::string transport;
-  int num_ranks = 0;
-  double seconds = 0;  // median of several
-  std::string problem = {};
-};
-// Errors are returned as `problem`. With a lane, memory of its device is
-// exchanged.
-ExchangeInfo measure_exchange(
-    const std::string& transport, const RankRunner& run, int num_ranks,
-    const std::function<std::shared_ptr<Lane>()>& make_lane = {});
 
 }  // namespace canzona

@@ -4,7 +4,6 @@
 #include "canzona/base/text.h"
 #include "canzona/measure/calibrate.h"
 #include "canzona/measure/machine.h"
-#include "canzona/measure/rule_step.h"
 #include "canzona/plan/cost/cost_table.h"
 
 namespace canzona::measure_test {
@@ -26,44 +25,6 @@ TEST(MachineInfo, NamesWhatComputes) {
   EXPECT_THAT(machine.blas.core, Not(IsEmpty()));
   ASSERT_THAT(machine.bf16_kernels, Not(IsEmpty()));
   EXPECT_EQ(machine.bf16_kernels.back(), "portable");
-}
-
-TEST(MeasureTransform, HasARowForEveryFormAndPrecision) {
-  TransformRequest request;
-  request.shape = {40, 100};
-  request.batch = 3;
-  request.num_threads = 2;
-  request.rounds = 1;
-  const std::vector<TransformRow> rows = measure_transform(request, kSilent);
-  ASSERT_EQ(rows.size(), 6U);
-  for (const TransformRow& row : rows) {
-    EXPECT_GT(row.seconds, 0);
-    EXPECT_GT(transform_floor(request, row, {100, 1000, 1e10}), 0);
-    const bool bf16 = row.precision == "bf16";
-    EXPECT_LT(row.error_vs_fp64, bf16 ? 5e-2 : 1e-4) << row.algorithm;
-    EXPECT_GT(row.error_vs_fp64, bf16 ? 1e-4 : 0) << row.algorithm;
-  }
-}
-
-// 2x2 in five steps of three products: 240 flops; 8 bytes per element.
-TEST(TransformFloor, IsFlopsOrBytesWhicheverIsMore) {
-  TransformRequest request;
-  request.shape = {2, 2};
-  const auto floor = [&](const MachineRates& rates) {
-    return transform_floor(request, {"standard", "fp32", 0, 0}, rates);
-  };
-  EXPECT_DOUBLE_EQ(floor({1e-9, 1, 1e10}), 240);
-  EXPECT_DOUBLE_EQ(floor({1e9, 1, 1}), 32);
-}
-
-TEST(MeasureTransform, RefusesWhatHasNoElementsOrDoesNotFit) {
-  TransformRequest request;
-  request.shape = {0, 5};
-  EXPECT_THAT([&] { measure_transform(request, kSilent); },
-              ThrowsMessage<UsageError>(HasSubstr("0x5")));
-  request.shape = {1 << 23, 1 << 23};
-  EXPECT_THAT([&] { measure_transform(request, kSilent); },
-              ThrowsMessage<UsageError>(HasSubstr("more than half")));
 }
 
 TEST(Calibrate, WritesATableOfEveryRuleWithWork) {

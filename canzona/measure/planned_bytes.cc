@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <span>
-#include <tuple>
 
 #include "canzona/plan/schedule/entries.h"
 
@@ -29,7 +27,7 @@ double slowest_port(const std::vector<WireBytes>& ranks,
   return most;
 }
 
-// Calls visit(entry, bytes) for every entry of a rank between these calls.
+// Calls visit(bytes) for every entry of a rank between these calls.
 template <class Visit>
 void visit_bytes(const Plan& plan, int32_t rank,
                  std::span<const TrainerCall> calls, DType wire, Visit visit) {
@@ -37,31 +35,9 @@ void visit_bytes(const Plan& plan, int32_t rank,
   for (const RankInPart& at : parts_of_rank(plan, rank))
     rank_in[at.part] = at.rank;
   for (const ScheduleEntry& entry : iteration_of(plan, rank, calls))
-    visit(entry, wire_bytes_of(plan.parts[static_cast<size_t>(entry.part)],
-                               rank_in[entry.part], entry, size_of(wire)));
+    visit(wire_bytes_of(plan.parts[static_cast<size_t>(entry.part)],
+                        rank_in[entry.part], entry, size_of(wire)));
 }
-
-// The gathers and scatters of a stage's first modules, each counted once.
-class EdgeBytes {
- public:
-  explicit EdgeBytes(int32_t first) : last_(std::max(first, 1)) {}
-
-  void add(const ScheduleEntry& entry, const WireBytes& bytes) {
-    const bool moves = entry.purpose == Purpose::kGatherModule ||
-                       entry.purpose == Purpose::kScatterModule;
-    if (moves && entry.module <= last_ &&
-        seen_.emplace(entry.part, entry.bucket, entry.purpose, entry.level)
-            .second)
-      sum_ += bytes;
-  }
-  const WireBytes& sum() const { return sum_; }
-
- private:
-  int32_t last_;
-  std::set<std::tuple<int32_t, int32_t, Purpose, BucketCollective::Level>>
-      seen_;
-  WireBytes sum_;
-};
 
 }  // namespace
 
@@ -80,9 +56,6 @@ int64_t PlannedBytes::most_slow() const {
 double PlannedBytes::seconds(const LinkModel& link) const {
   return slowest_port(ranks, link);
 }
-double PlannedBytes::edge_seconds(const LinkModel& link) const {
-  return slowest_port(edges, link);
-}
 
 PlannedBytes planned_bytes(const Plan& plan, DType wire,
                            const CallsOfStage& calls_of_stage) {
@@ -90,14 +63,9 @@ PlannedBytes planned_bytes(const Plan& plan, DType wire,
   for (int32_t rank = 0; rank < plan.mesh.world(); ++rank) {
     const std::vector<TrainerCall> calls =
         calls_of_stage(coordinates_of(plan.mesh, rank).stage);
-    EdgeBytes edge(calls.front().module);
     WireBytes& sum = out.ranks.emplace_back();
     visit_bytes(plan, rank, calls, wire,
-                [&](const ScheduleEntry& entry, const WireBytes& bytes) {
-                  sum += bytes;
-                  edge.add(entry, bytes);
-                });
-    out.edges.push_back(edge.sum());
+                [&](const WireBytes& bytes) { sum += bytes; });
   }
   return out;
 }

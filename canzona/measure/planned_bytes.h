@@ -23,17 +23,12 @@ namespace canzona {
 
 struct PlannedBytes {
   std::vector<WireBytes> ranks;  // of the whole world
-  // Communication that nothing can hide, by rank: the gathers before the first
-  // product and the scatters after the last. The embedding has no products, so
-  // these are its own and the first layer's.
-  std::vector<WireBytes> edges;
 
   // The bytes of the rank that sends most.
   int64_t most_sent() const;
   int64_t most_slow() const;
   // How long the busiest port is busy if messages have no latency.
   double seconds(const LinkModel& link) const;
-  double edge_seconds(const LinkModel& link) const;
 };
 
 // The calls that the ranks of a stage make in an iteration.

@@ -61,15 +61,5 @@ TEST(PlannedBytes, TakeWhatTheBusiestPortTakes) {
   EXPECT_EQ(bytes.seconds(link), 5);
 }
 
-TEST(PlannedBytes, OfTheEdgeAreTheEmbeddingsAndTheFirstLayers) {
-  const Plan plan = bench_plan({.rule = "adamw"}, {"balanced", {2, 2, 2}});
-  int64_t elements = 0;
-  for (const Tensor& tensor : plan.model.tensors)
-    if (tensor.role == Role::kEmbedding || tensor.layer == 0)
-      elements += tensor.elements();
-  for (const WireBytes& edge : planned_bytes(plan, DType::kFp32, 1).edges)
-    EXPECT_EQ(2 * edge.sent(), elements * (2 + kBytesPerFp32));
-}
-
 }  // namespace
 }  // namespace canzona::planned_bytes_test

@@ -74,17 +74,13 @@ namespace {
 constexpr int kSharedRounds = 7;
 constexpr int64_t kSide = 512;
 constexpr double kFlops = 2.0 * kSide * kSide * kSide;  // of a product
-constexpr int kPlainProducts = 40;
-constexpr int kBf16Products = 300;
 
-// Returns seconds by round; zeros on ranks that only wait.
+// Returns seconds by round.
 template <class Work>
-std::vector<double> time_rounds(Communicator& world, bool takes_part,
-                                const Work& work) {
+std::vector<double> time_rounds(Communicator& world, const Work& work) {
   std::vector<double> seconds(kSharedRounds, 0);
   for (double& of_round : seconds) {
     world.barrier({.label = "before a measurement"});
-    if (!takes_part) continue;
     const double begin = wall_seconds();
     work();
     of_round = wall_seconds() - begin;
@@ -94,22 +90,8 @@ std::vector<double> time_rounds(Communicator& world, bool takes_part,
 }
 
 template <class Work>
-double median_of_slowest(Communicator& world, bool takes_part,
-                         const Work& work) {
-  return median_of(
-      slowest(from_all<double>(world, time_rounds(world, takes_part, work))));
-}
-
-// Times `work` on one rank alone and on all ranks at once, or only the latter.
-enum class Shared { kBoth, kTogether };
-template <class Work>
-SharedProducts time_shared(Communicator& world, Shared which,
-                           const Work& work) {
-  SharedProducts out;
-  if (which == Shared::kBoth)
-    out.alone = median_of_slowest(world, world.rank() == 0, work);
-  out.together = median_of_slowest(world, true, work);
-  return out;
+double median_of_slowest(Communicator& world, const Work& work) {
+  return median_of(slowest(from_all<double>(world, time_rounds(world, work))));
 }
 
 Matrices noise(DeviceMemory& memory, uint64_t seed) {
@@ -117,20 +99,18 @@ Matrices noise(DeviceMemory& memory, uint64_t seed) {
                   kSide);
 }
 
-SharedProducts time_plain(Communicator& world, Engine& engine, int num_products,
-                          Shared which = Shared::kBoth) {
+double time_plain(Communicator& world, Engine& engine, int num_products) {
   DeviceMemory memory(engine);
   const Matrices a = noise(memory, 1), b = noise(memory, 2),
                  c = noise(memory, 3);
-  return time_shared(world, which, [&] {
+  return median_of_slowest(world, [&] {
     for (int i = 0; i < num_products; ++i)
       engine.product(c, 1, a, Op::kNone, b, Op::kNone, 0);
     engine.synchronize();
   });
 }
 
-SharedProducts time_bf16(Communicator& world, Engine& engine, int num_products,
-                         Shared which = Shared::kBoth) {
+double time_bf16(Communicator& world, Engine& engine, int num_products) {
   DeviceMemory memory(engine);
   Arena& arena = engine.arena();
   const Arena::Scope scope(arena);
@@ -140,7 +120,7 @@ SharedProducts time_bf16(Communicator& world, Engine& engine, int num_products,
   Operand r = algebra.symmetric(arena, kSide, 1);
   algebra.load_normalized(x, {.source = noise(memory, 1)}, {});
   algebra.gram(r, x, Half::kTriangle);
-  return time_shared(world, which, [&] {
+  return median_of_slowest(world, [&] {
     for (int i = 0; i < num_products; ++i) algebra.multiply(y, r, x);
     engine.synchronize();
   });
@@ -184,27 +164,19 @@ double measure_copy_rate(Communicator& world) {
   const std::vector<std::byte> from(kBytes, std::byte{1});
   std::vector<std::byte> to(kBytes);
   const std::vector<double> seconds = time_rounds(
-      world, true, [&] { std::memcpy(to.data(), from.data(), kBytes); });
+      world, [&] { std::memcpy(to.data(), from.data(), kBytes); });
   return kBytes / largest_of(world, std::ranges::min(seconds));
 }
 
-SharedProducts measure_shared_products(Communicator& world, Engine& engine,
-                                       DType precision) {
-  return precision == DType::kBf16 ? time_bf16(world, engine, kBf16Products)
-                                   : time_plain(world, engine, kPlainProducts);
-}
-
 double measure_fp32_rate(Communicator& world, Engine& engine) {
-  constexpr int kProducts = kPlainProducts / 5;
-  return kProducts * kFlops /
-         time_plain(world, engine, kProducts, Shared::kTogether).together;
+  constexpr int kProducts = 8;
+  return kProducts * kFlops / time_plain(world, engine, kProducts);
 }
 
 double measure_flop_rate(Communicator& world, Engine& engine, DType precision) {
   constexpr int kProducts = 2;
   const auto time = precision == DType::kBf16 ? time_bf16 : time_plain;
-  return kProducts * kFlops /
-         time(world, engine, kProducts, Shared::kTogether).together;
+  return kProducts * kFlops / time(world, engine, kProducts);
 }
 
 MachineLimits measure_limits(Communicator& world, Engine& engine) {

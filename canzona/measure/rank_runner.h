@@ -62,9 +62,7 @@ auto on_every_rank(const RankRunner& run, const Link& link, const Work& work) {
 // memory and clock rate.
 //
 //   double copies = measure_copy_rate(world);
-//   SharedProducts products =
-//       measure_shared_products(world, *engine, DType::kFp32);
-//   products.efficiency();   // 1: sixteen are as fast as one
+//   double flops = measure_flop_rate(world, *engine, DType::kFp32);
 //
 // All ranks must call at the same time.
 
@@ -80,18 +78,6 @@ struct SharedMeetings {
   double beside_compute = 0;
 };
 SharedMeetings measure_shared_meetings(Communicator& world, Engine& engine);
-
-// Seconds for the same products, median of several rounds: rank 0's while all
-// others sleep, and the slowest rank's of each round while all compute, as
-// steps are measured.
-struct SharedProducts {
-  double alone = 0;
-  double together = 0;
-  double efficiency() const { return together > 0 ? alone / together : 1; }
-};
-// In fp32, or in bf16 as Newton–Schulz multiplies.
-SharedProducts measure_shared_products(Communicator& world, Engine& engine,
-                                       DType precision);
 
 // The flop/s of the slowest rank while all compute, from a few products; and in
 // fp32, from more.

@@ -139,28 +139,6 @@ void measure_first(const StepBenchRequest& request, Phases*& phases,
         });
 }
 
-SharedProducts share_machine(const StepBenchRequest& request, DType precision) {
-  return on_every_rank(request.run, {}, [&](Communicator& world) {
-    return measure_shared_products(world, *make_engine(request.device),
-                                   precision);
-  });
-}
-
-void measure_one_rank(const StepBenchRequest& request, StepBench& bench) {
-  request.progress("measuring one rank alone");
-  const Plan plan = request.one_rank();
-  bench.products = share_machine(request, DType::kFp32);
-  if (product_type(plan) == DType::kBf16)
-    bench.products_bf16 = share_machine(request, DType::kBf16);
-  StepBenchRequest alone = request;
-  alone.run = on_threads(1, {});
-  StepTrialRequest trial = request.trial;
-  trial.runtime.trace = nullptr;
-  trial.iterations = 0;
-  trial.digests = false;
-  bench.one_rank_step = carry_out(alone, plan, {}, trial).step;
-}
-
 // GPUs have other rates than the products measured on ranks of this process.
 void measure_machine(const StepBenchRequest& request, const Plan& plan,
                      StepBench& bench) {
@@ -214,7 +192,6 @@ void predict_plan(const StepBenchRequest& request, const StepBench& bench,
   }
   if (!bench.link) return;
   out.link_seconds = out.bytes_predicted.seconds(*bench.link);
-  out.edge_seconds = out.bytes_predicted.edge_seconds(*bench.link);
 }
 
 PlanBench bench_choice(const StepBenchRequest& request, Phases*& phases,
@@ -236,14 +213,6 @@ PlanBench bench_choice(const StepBenchRequest& request, Phases*& phases,
   trial.compute_seconds = bench.compute_seconds;
   trial.phases = std::exchange(phases, nullptr);
   out.trial = carry_out(request, *out.plan, bench.link, trial);
-  if (request.with_serial) {
-    trial.runtime.pipelined = false;
-    trial.runtime.trace = nullptr;
-    trial.iterations = 0;
-    trial.digests = false;
-    trial.phases = nullptr;
-    out.serial_step = carry_out(request, *out.plan, bench.link, trial).step;
-  }
   return out;
 }
 
@@ -302,12 +271,6 @@ double PlanBench::predicted_worst() const {
   return most;
 }
 
-double StepBench::scaling(const PlanBench& plan) const {
-  const double ranks = static_cast<double>(plan.predicted.size());
-  const double step = plan.trial.step.mean;
-  return step > 0 ? one_rank_step.mean / (ranks * step) : 0;
-}
-
 std::string StepBench::disagreement(GradientKind gradients, DType wire) const {
   for (size_t i = 0; i < plans.size(); ++i)
     for (size_t j = 0; j < i; ++j) {
@@ -330,7 +293,6 @@ StepBench run_step_bench(const StepBenchRequest& request) {
   Phases own(request.progress);
   Phases& beginning = request.phases != nullptr ? *request.phases : own;
   Phases* phases = &beginning;
-  if (request.one_rank) measure_one_rank(request, bench);
   measure_first(request, phases, bench);
   if (bench.link)
     bench.copy_bytes_per_second =

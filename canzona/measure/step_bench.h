@@ -19,10 +19,10 @@
 #include <string>
 #include <vector>
 
+#include "canzona/measure/clock.h"
 #include "canzona/measure/machine.h"
 #include "canzona/measure/planned_bytes.h"
 #include "canzona/measure/rank_runner.h"
-#include "canzona/measure/rule_step.h"
 #include "canzona/measure/step_trial.h"
 #include "canzona/plan/predict/predict.h"
 #include "canzona/plan/zero.h"
@@ -55,11 +55,6 @@ struct StepBenchRequest {
   // busiest port is busy for this fraction of a rank's compute time in an
   // iteration, by the plan of the choice measured first.
   double comm_ratio = 0;
-  // Runs every plan once more without its pipeline.
-  bool with_serial = false;
-  // Returns a plan of the same model for one rank; if set, scaling is measured,
-  // too.
-  std::function<Plan()> one_rank = {};
   Progress progress = [](const std::string&) {};
   // Phases so far.
   Phases* phases = nullptr;
@@ -81,11 +76,8 @@ struct PlanBench {
   StepTrial trial = {};
   PlannedBytes bytes_predicted = {};  // of a step
   int64_t memory_predicted_max = 0;
-  // Planned, per iteration on a modelled link: of the busiest port, and what of
-  // it nothing can hide.
+  // Planned, per iteration on a modelled link: of the busiest port.
   double link_seconds = 0;
-  double edge_seconds = 0;
-  StepTimes serial_step = {};          // if requested
   double speedup_over_replicated = 0;  // of mean steps; 0: replicated was not
                                        // run with these sizes and overlap
 };
@@ -104,14 +96,6 @@ struct StepBench {
 
   // Only for predictions of plans without a cost table, on a CPU.
   std::optional<MachineSpeed> speed = {};
-
-  // If one rank was measured: its step, and how the ranks share the machine.
-  StepTimes one_rank_step = {};
-  SharedProducts products = {};                      // in fp32
-  std::optional<SharedProducts> products_bf16 = {};  // if the rule uses bf16
-  // Step of one rank / (ranks · step); 1 is a step without any loss. Divided by
-  // products.efficiency() it shows what is lost beyond the machine's own loss.
-  double scaling(const PlanBench& plan) const;
 
   // Names two plans that must lead to the same parameters and states but do
   // not; empty if all agree.

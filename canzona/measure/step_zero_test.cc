@@ -122,8 +122,6 @@ TEST(StepZero, ScalesLinksByWhatWasMeasuredFirst) {
   const PlanBench& zero3 = bench.plans.back();
   // Compute is at least forward and backward; the step itself is short.
   EXPECT_GE(zero3.link_seconds, 0.5 * 0.002);
-  EXPECT_GT(zero3.edge_seconds, 0);
-  EXPECT_LT(zero3.edge_seconds, zero3.link_seconds);
   EXPECT_TRUE(zero3.trial.knows_exposed);
   EXPECT_GT(zero3.trial.links.busy, 0);
 }

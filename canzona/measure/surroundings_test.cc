@@ -4,12 +4,9 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
-#include <csignal>
 #include <filesystem>
-#include <stdexcept>
 
 #include "canzona/base/test_folder.h"
-#include "canzona/comm/test_lane.h"
 
 namespace canzona::surroundings_test {
 namespace {
@@ -43,31 +40,6 @@ TEST(Limits, AreThoseOfThisProcess) {
   EXPECT_EQ(limits[0].soft, files.rlim_cur == RLIM_INFINITY
                                 ? -1
                                 : static_cast<int64_t>(files.rlim_cur));
-}
-
-TEST(Sigpipe, IsToldAsItIs) {
-  ::signal(SIGPIPE, SIG_IGN);
-  EXPECT_EQ(sigpipe_state(), "ignored");
-  ::signal(SIGPIPE, SIG_DFL);
-  EXPECT_EQ(sigpipe_state(), "default");
-}
-
-TEST(Exchange, IsTimedOrSaysWhatWentWrong) {
-  for (const int ranks : {1, 2, 7}) {
-    const ExchangeInfo info =
-        measure_exchange("thread", on_threads(ranks, {}), ranks);
-    EXPECT_EQ(info.problem, "");
-    EXPECT_GT(info.seconds, 0);
-    EXPECT_EQ(info.num_ranks, ranks);
-  }
-  const auto lane = [] {
-    return std::make_shared<TestLane>(TestLane::When::kLater);
-  };
-  EXPECT_EQ(measure_exchange("thread", on_threads(3, {}), 3, lane).problem, "");
-  const RankRunner broken = [](const Link&, const RankFunction&) {
-    throw std::runtime_error("no paper");
-  };
-  EXPECT_EQ(measure_exchange("thread", broken, 2).problem, "no paper");
 }
 
 }  // namespace

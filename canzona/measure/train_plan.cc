@@ -1,6 +1,7 @@
 #include "canzona/measure/train_plan.h"
 
 #include "canzona/base/check.h"
+#include "canzona/base/device_kind.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/make_plan.h"
@@ -11,7 +12,9 @@ namespace {
 
 PlanOptions plan_options_of(const TrainConfig& config, const Mesh& mesh) {
   PlanOptions options = planner_options_of(config, mesh);
-  options.parameters = DType::kFp32;
+  // A device has fp32 masters beside them.
+  if (!device_kind(config.device).has_own_memory)
+    options.parameters = DType::kFp32;
   options.splits.qkv = true;
   options.splits.gate_up = true;
   options.ranks_per_node = ranks_per_node_of(config);
@@ -33,7 +36,7 @@ int64_t cap_on_plan(int64_t cap, int64_t activations) {
   if (cap == 0 || activations < cap) return cap > 0 ? cap - activations : 0;
   throw UsageError(cat("memory-cap ", human_bytes(cap),
                        ": activations alone take ", human_bytes(activations),
-                       "; try model.recompute=true or a smaller batch.micro"));
+                       "; try model.recompute=layer or a smaller batch.micro"));
 }
 
 void require_fits(const Plan& plan, int64_t whole_cap) {
@@ -57,7 +60,7 @@ Workload workload_at(const TrainSettings& settings, const Mesh& mesh,
       decoder.architecture.heads * decoder.architecture.head_dim;
   work.compute.flops_per_second = limits.flops_per_second;
   work.compute.experts_per_token = decoder.experts_per_token;
-  work.compute.recompute = decoder.recompute;
+  work.compute.recompute = decoder.recompute == Recompute::kLayer;
   work.num_micro_batches = settings.micro_batches(mesh);
   work.hidden = decoder.architecture.hidden;
   work.overlap = settings.runtime.overlap;
@@ -134,7 +137,7 @@ TrainPlan plan_training(const TrainConfig& config,
   check_mesh(mesh, model);
   const auto rule = make_rule_facts(
       config.rule.name,
-      with_device(config.rule.name, rule_options_of(config), "cpu"));
+      with_device(config.rule.name, rule_options_of(config), config.device));
   PlanRequest request{model, mesh, *rule, plan_options_of(config, mesh)};
   const int64_t cap = request.options.memory_cap_bytes;
   const SearchedSizes searched{.dense = chooses_zero(config),

@@ -4,7 +4,8 @@
 //   TrainPlan made = plan_training(config, settings, mesh, limits);
 //   if (made.ranking) … made.ranking->search.summary() …
 //
-// Parameters are fp32; a memory cap includes activations.
+// Parameters are fp32, on a device bf16 with fp32 masters; a memory cap includes
+// activations.
 #pragma once
 
 #include <cstdint>

@@ -15,20 +15,6 @@ constexpr int64_t kQueries = 64;
 constexpr int64_t kKeys = 128;
 static_assert(kKeys % kQueries == 0);
 
-template <class Real>
-void fill_angles(Real* cosines, Real* sines, const DecoderConfig& config) {
-  const int64_t half = config.architecture.head_dim / 2;
-  for (int64_t i = 0; i < half; ++i) {
-    const double turn = std::pow(
-        config.rope_base, -static_cast<double>(i) / static_cast<double>(half));
-    for (int64_t t = 0; t < config.reach(); ++t) {
-      const double angle = static_cast<double>(t) * turn;
-      cosines[t * half + i] = static_cast<Real>(std::cos(angle));
-      sines[t * half + i] = static_cast<Real>(std::sin(angle));
-    }
-  }
-}
-
 }  // namespace
 
 template <class Real>

@@ -18,7 +18,7 @@ const DecoderConfig& checked(const DecoderConfig& config,
                              const std::string& name) {
   check_decoder(config, name);
   const DeviceKind* kind = find_device_kind(engine.kind());
-  if (kind == nullptr || !kind->trains_models)
+  if (kind == nullptr || kind->has_own_memory)
     throw UsageError(cat("decoder ", quoted(name),
                          ": computes on a CPU, the engine is of kind ",
                          quoted(engine.kind())));
@@ -244,7 +244,8 @@ void Decoder<Real>::layer_backward(size_t i, const Pass<Real>& pass,
                                    Real* gradient, Announce what) {
   const Real* x = stream(pass, i);
   const LayerSaved<Real>& saved = slot_of(pass).layers[i];
-  if (config_.recompute) layers_[i].forward(x, saved, nullptr);
+  if (config_.recompute == Recompute::kLayer)
+    layers_[i].forward(x, saved, nullptr);
   layers_[i].backward(x, saved, gradient, what);
 }
 

@@ -27,25 +27,15 @@
 #include "canzona/model/decoder_config.h"
 #include "canzona/model/decoder_memory.h"
 #include "canzona/model/layers.h"
+#include "canzona/model/trained_decoder.h"
 #include "canzona/model/weights.h"
 
 namespace canzona {
 
-// A micro-batch passing through the decoder.
 template <class Real>
-struct Pass {
-  int64_t slot = 0;
-  std::span<const int32_t> sequences;
-  const Real* in = nullptr;  // forward: input; backward: output_gradient
-  Real* out = nullptr;       // forward: output; backward: input_gradient
-  int64_t counted = -1;      // evaluation: number of sequences that count; -1:
-                             // all
-};
-
-template <class Real>
-class Decoder {
+class Decoder final : public TrainedDecoder<Real> {
  public:
-  using Passes = std::span<const Pass<Real>>;
+  using Passes = typename TrainedDecoder<Real>::Passes;
 
   // `in_flight` is the number of micro-batches between forward and backward at
   // once (pipeline), `together` the most of them in one call of backward.
@@ -76,14 +66,11 @@ class Decoder {
   // The same for several micro-batches of different slots. The bits are those
   // of running them one after the other, except for the gradient of a tied head
   // on the embedding's stage, whose parts are added in another order.
-  void forward(Passes passes, std::span<double> losses);
-  void backward(Passes passes, bool last);
+  void forward(Passes passes, std::span<double> losses) override;
+  void backward(Passes passes, bool last) override;
 
-  // Runs forward only, in the memory of slot 0, which must not be waiting for
-  // backward. The mean is over the first `counted` sequences (-1: all); the
-  // rest is padding.
   double evaluate(std::span<const int32_t> sequences, const Real* input,
-                  Real* output, int64_t counted = -1);
+                  Real* output, int64_t counted = -1) override;
 
   // Computes the logits of every token, in chunks of tokens: `use` gets the
   // number of the first one and a row of this rank's vocabulary for each.
@@ -100,14 +87,14 @@ class Decoder {
   // The largest logit of each of this rank's layers and heads since
   // forget_logits(), layer by layer; NaN if one was. Requires
   // DecoderConfig::notes_logits.
-  std::span<const Real> largest_logits() const {
+  std::span<const Real> largest_logits() const override {
     return {cut_.space.largest_logits, num_logits()};
   }
-  void forget_logits();
+  void forget_logits() override;
 
   double balance_loss(int64_t slot) const;
-  int64_t reserved() const { return reserved_; }  // bytes
-  double comm_seconds() const;  // in collectives of tp and ep so far
+  int64_t reserved() const override { return reserved_; }
+  double comm_seconds() const override;  // in collectives of tp and ep so far
 
  private:
   Tools<Real> tools();

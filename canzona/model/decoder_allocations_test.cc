@@ -24,7 +24,7 @@ void step(Decoder<float>& decoder, const DecoderTrial& trial) {
   decoder.evaluate(trial.sequences, nullptr, nullptr);
 }
 
-DecoderConfig mixed_decoder(bool recompute) {
+DecoderConfig mixed_decoder(Recompute recompute) {
   DecoderConfig config = small_decoder();
   config.architecture.experts = {.count = 4, .ffn = 6, .first_layer = 1};
   config.recompute = recompute;
@@ -33,7 +33,8 @@ DecoderConfig mixed_decoder(bool recompute) {
 }
 
 TEST(DecoderAllocations, NoneInForwardAndBackward) {
-  for (const bool recompute : {false, true}) {
+  for (const Recompute recompute :
+       {Recompute::kOff, Recompute::kMlp, Recompute::kLayer}) {
     const DecoderTrial trial(mixed_decoder(recompute));
     const Parallel whole = whole_model(trial.config);
     const auto engine = make_cpu_engine();

@@ -1,6 +1,7 @@
 #include "canzona/model/decoder_config.h"
 
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <span>
 #include <type_traits>
@@ -209,5 +210,22 @@ DecoderSizes decoder_sizes(const DecoderConfig& config,
                           : std::max(kLeastChunk, kChunkLogits / sizes.vocab));
   return sizes;
 }
+
+template <class Real>
+void fill_angles(Real* cosines, Real* sines, const DecoderConfig& config) {
+  const int64_t half = config.architecture.head_dim / 2;
+  for (int64_t i = 0; i < half; ++i) {
+    const double turn = std::pow(
+        config.rope_base, -static_cast<double>(i) / static_cast<double>(half));
+    for (int64_t t = 0; t < config.reach(); ++t) {
+      const double angle = static_cast<double>(t) * turn;
+      cosines[t * half + i] = static_cast<Real>(std::cos(angle));
+      sines[t * half + i] = static_cast<Real>(std::sin(angle));
+    }
+  }
+}
+
+template void fill_angles<float>(float*, float*, const DecoderConfig&);
+template void fill_angles<double>(double*, double*, const DecoderConfig&);
 
 }  // namespace canzona

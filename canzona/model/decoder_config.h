@@ -72,6 +72,10 @@ class TpGroup {
   double seconds_ = 0;
 };
 
+// What a layer computes again in backward instead of keeping it: nothing, gate
+// and up, or everything but the layer's input.
+enum class Recompute { kOff, kMlp, kLayer };
+
 struct DecoderConfig {
   Architecture architecture = {};
   int64_t length = 0;       // tokens per sequence
@@ -84,7 +88,9 @@ struct DecoderConfig {
   // computed for each sequence separately, so that it does not depend on how
   // sequences are distributed over ranks.
   double balance_coefficient = 0.01;
-  bool recompute = false;  // layers keep only their input
+  Recompute recompute = Recompute::kOff;
+  // On a GPU: attention by our own kernel in place of cuDNN.
+  bool plain_attention = false;
   // Notes the largest logit of every head of attention.
   bool notes_logits = false;
   // Tokens whose logits are in memory at once; 0 chooses by the vocabulary's
@@ -130,6 +136,11 @@ struct DecoderSizes {
 // UsageError names what tp does not divide.
 DecoderSizes decoder_sizes(const DecoderConfig& config,
                            const Parallel& parallel);
+
+// Sets the cosines and sines of the angles by which pairs of a query's or key's
+// numbers are rotated: reach x head_dim / 2.
+template <class Real>
+void fill_angles(Real* cosines, Real* sines, const DecoderConfig& config);
 
 // ExpertSizes are the sizes of the expert block of one layer on a rank.
 //

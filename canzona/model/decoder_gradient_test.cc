@@ -74,7 +74,10 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Option{"tied", [](DecoderConfig&) {}},
         Option{"untied", [](DecoderConfig& c) { c.architecture.tied = false; }},
-        Option{"recomputed", [](DecoderConfig& c) { c.recompute = true; }},
+        Option{"recomputed",
+               [](DecoderConfig& c) { c.recompute = Recompute::kLayer; }},
+        Option{"recomputed_mlp",
+               [](DecoderConfig& c) { c.recompute = Recompute::kMlp; }},
         Option{"head_in_chunks", [](DecoderConfig& c) { c.head_chunk = 3; }},
         Option{"one_sequence", [](DecoderConfig& c) { c.micro_batch = 1; }},
         Option{"three_sequences", [](DecoderConfig& c) { c.micro_batch = 3; }},
@@ -103,13 +106,18 @@ INSTANTIATE_TEST_SUITE_P(
                  c.length = 150;
                  c.micro_batch = 1;
                  c.architecture.layers = 1;
-                 c.recompute = true;
+                 c.recompute = Recompute::kLayer;
                }},
         Option{"experts", set_experts},
         Option{"recomputed_experts",
                [](DecoderConfig& c) {
                  set_experts(c);
-                 c.recompute = true;
+                 c.recompute = Recompute::kLayer;
+               }},
+        Option{"recomputed_mlp_of_experts",
+               [](DecoderConfig& c) {
+                 set_experts(c);
+                 c.recompute = Recompute::kMlp;
                }}),
     [](const auto& option) { return option.param.name; });
 

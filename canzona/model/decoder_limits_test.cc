@@ -22,7 +22,7 @@ TEST(DecoderMemory, IsPredicted) {
     Whole<float> whole(trial, in_flight);
     EXPECT_EQ(whole.decoder.reserved(),
               decoder_memory<float>(config, whole_model(config), in_flight));
-    config.recompute = true;
+    config.recompute = Recompute::kLayer;
   }
 }
 

@@ -36,18 +36,22 @@ LayerSaved<Real> take_saved(const DecoderSizes& sizes, int64_t feed,
 
 template <class Real>
 Slot<Real> take_slot(const DecoderConfig& config, const Parallel& parallel,
-                     const LayerSaved<Real>* shared, Cutter& cutter) {
+                     const LayerSaved<Real>& shared, Cutter& cutter) {
   const DecoderSizes sizes = decoder_sizes(config, parallel);
   Slot<Real> slot;
   for (int64_t i = 0; i < parallel.num_layers; ++i) {
     slot.inputs.push_back(cutter.take<Real>(sizes.tokens(), sizes.hidden));
     const int64_t layer = parallel.first_layer + i;
-    slot.layers.push_back(
-        shared != nullptr
-            ? *shared
-            : take_saved<Real>(sizes,
-                               feed_bytes<Real>(config, parallel, layer).saved,
-                               cutter));
+    if (config.recompute == Recompute::kLayer) {
+      slot.layers.push_back(shared);
+      continue;
+    }
+    const bool keeps_feed = config.recompute == Recompute::kOff;
+    slot.layers.push_back(take_saved<Real>(
+        sizes,
+        keeps_feed ? feed_bytes<Real>(config, parallel, layer).saved : 0,
+        cutter));
+    if (!keeps_feed) slot.layers.back().feed = shared.feed;
   }
   if (!parallel.has_head) return slot;
   slot.inputs.push_back(cutter.take<Real>(sizes.tokens(), sizes.hidden));
@@ -99,14 +103,14 @@ DecoderMemory<Real> DecoderMemory<Real>::take(const DecoderConfig& config,
                                               int64_t together,
                                               Cutter& cutter) {
   DecoderMemory memory;
-  LayerSaved<Real> shared;
-  if (config.recompute)
-    shared =
-        take_saved<Real>(decoder_sizes(config, parallel),
-                         largest_feed<Real>(config, parallel).saved, cutter);
+  LayerSaved<Real> shared;  // by all layers
+  const int64_t feed = largest_feed<Real>(config, parallel).saved;
+  if (config.recompute == Recompute::kLayer)
+    shared = take_saved<Real>(decoder_sizes(config, parallel), feed, cutter);
+  if (config.recompute == Recompute::kMlp)
+    shared.feed = cutter.take<std::byte>(feed);
   for (int64_t i = 0; i < in_flight; ++i)
-    memory.slots.push_back(take_slot<Real>(
-        config, parallel, config.recompute ? &shared : nullptr, cutter));
+    memory.slots.push_back(take_slot<Real>(config, parallel, shared, cutter));
   memory.space = take_space<Real>(config, parallel, together, cutter);
   return memory;
 }

@@ -23,7 +23,7 @@ DecoderConfig cut_decoder(bool tied) {
   config.architecture.tied = tied;
   config.length = 70;
   config.head_chunk = tied ? 0 : 32;
-  config.recompute = tied;
+  config.recompute = tied ? Recompute::kLayer : Recompute::kOff;
   return config;
 }
 

@@ -81,7 +81,7 @@ TEST(Decoder, RecomputedLayersGiveTheSameBits) {
   DecoderConfig config = long_decoder();
   config.architecture.experts = {.count = 4, .ffn = 6, .first_layer = 1};
   const DecoderTrial kept(config);
-  config.recompute = true;
+  config.recompute = Recompute::kLayer;
   const DecoderTrial again(config);
   Whole<float> a(kept);
   Whole<float> b(again);

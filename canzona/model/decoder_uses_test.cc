@@ -18,7 +18,7 @@ namespace {
 struct Kind {
   bool tied = false;
   bool experts = false;
-  bool recompute = false;
+  Recompute recompute = Recompute::kOff;
   int64_t head_chunk = 0;
   bool qk_norm = true;
 };
@@ -41,11 +41,14 @@ const std::vector<Kind>& all_kinds() {
       {},
       {.tied = true},
       {.experts = true},
-      {.tied = true, .experts = true, .recompute = true},
-      {.recompute = true, .head_chunk = 3},
+      {.tied = true, .experts = true, .recompute = Recompute::kLayer},
+      {.recompute = Recompute::kLayer, .head_chunk = 3},
       {.tied = true, .head_chunk = 3},
       {.qk_norm = false},
-      {.tied = true, .experts = true, .recompute = true, .qk_norm = false}};
+      {.tied = true,
+       .experts = true,
+       .recompute = Recompute::kLayer,
+       .qk_norm = false}};
   return kinds;
 }
 
@@ -104,7 +107,7 @@ TEST(DecoderUses, EveryMicroBatchAnnouncesEveryTensor) {
 // Norms of heads are summed over ranks with the last micro-batch and leave as
 // zeros before: exactly the bits of gradients that do not leave.
 TEST(DecoderUses, NormsOfHeadsLeaveWithTheLastMicroBatch) {
-  const DecoderTrial trial(config_of({.recompute = true}));
+  const DecoderTrial trial(config_of({.recompute = Recompute::kLayer}));
   run_ranks(2, [&](Communicator& world) {
     Parallel parallel = whole_model(trial.config);
     parallel.tp = &world;

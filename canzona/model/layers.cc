@@ -162,6 +162,8 @@ void Layer<Real>::backward(const Real* x, const LayerSaved<Real>& saved,
                            Real* gradient, Announce what) {
   const Space<Real>& space = tools_.space;
   norm(space.normed, saved.middle, tensors_.post_norm);
+  if (tools_.config.recompute == Recompute::kMlp)
+    feed_.forward(space.normed, nullptr, saved.feed, space.feed);
   feed_.backward(space.normed, gradient, space.delta, saved.feed, space.feed,
                  what);
   norm_backward(saved.middle, tensors_.post_norm, gradient, what);

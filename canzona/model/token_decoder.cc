@@ -76,7 +76,7 @@ DecoderConfig config_for(DecoderConfig config, int64_t length,
   config.length = length;
   config.context = whole_blocks(capacity);
   config.micro_batch = 1;
-  config.recompute = true;  // layers share their memory
+  config.recompute = Recompute::kLayer;  // layers share their memory
   config.head_chunk = 0;
   return config;
 }

@@ -11,6 +11,10 @@
 //   weights.ready(tensor, last);      // dw may not be used any more
 //   weights.release(3);               // nor may w
 //
+// For a decoder on a device, parameters and gradients are in the device's
+// memory, and waiting and releasing order the work on the engine's stream: this
+// process does not wait.
+//
 // One thread at a time.
 #pragma once
 
@@ -21,7 +25,7 @@
 
 namespace canzona {
 
-template <class Real>
+template <class Real, class Gradient = Real>
 class Weights {
  public:
   virtual ~Weights() = default;
@@ -33,12 +37,15 @@ class Weights {
   // This rank's shard, row-major, valid until its module is released.
   virtual const Real* parameter(int32_t tensor) = 0;
   // The gradient to which a micro-batch adds, valid until it is announced.
-  virtual Real* gradient(int32_t tensor) = 0;
+  virtual Gradient* gradient(int32_t tensor) = 0;
   // Announces that this tensor's gradient is complete for the micro-batch;
   // `last`: nothing more is added in this step. Called once for each tensor of
   // a micro-batch, or of those that share a use, even if nothing was added.
   virtual void ready(int32_t tensor, bool last) = 0;
 };
+
+// The weights of a decoder on a device: bf16 with fp32 gradients.
+using DeviceWeights = Weights<uint16_t, float>;
 
 // How a micro-batch's gradients are announced when they are complete.
 enum class Announce {
@@ -47,8 +54,8 @@ enum class Announce {
   kLast
 };
 
-template <class Real>
-void announce(Weights<Real>& weights, int32_t tensor, Announce what) {
+template <class Real, class Gradient>
+void announce(Weights<Real, Gradient>& weights, int32_t tensor, Announce what) {
   if (what != Announce::kNothing)
     weights.ready(tensor, what == Announce::kLast);
 }

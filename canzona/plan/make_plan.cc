@@ -138,6 +138,7 @@ Assignment assign_all(const Problem& p, const Strategy& strategy) {
 // Returns the request with every default filled in.
 PlanRequest settled(PlanRequest request, const Strategy& strategy) {
   check_mesh(request.mesh, request.model);
+  check_splits(request.options.splits, request.rule.name());
   request.options = filled_in(request.options, strategy);
   ZeroOptions& zero = request.options.zero;
   zero = resolve_zero(zero, request.mesh, request.model);
@@ -170,6 +171,9 @@ Plan undecided(const PlanRequest& request, const Strategy& strategy) {
   else
     plan.model = request.model;
   for (Tensor& tensor : plan.model.tensors) {
+    // Heads of columns are part of a plan that cuts them.
+    if (!request.options.splits.output_head && is_output(tensor.sections))
+      tensor.sections.clear();
     // The number of dimensions in the file mattered to routing only.
     tensor.flattened = false;
     // An element-wise rule owns no matrix: everything is cut like AdamW.
@@ -186,7 +190,7 @@ Plan undecided(const PlanRequest& request, const Strategy& strategy) {
   plan.cost_basis = cost.basis();
   plan.costs.reserve(plan.matrices.size());
   for (const Matrix& m : plan.matrices)
-    plan.costs.push_back(cost.cost({m.rows, m.cols}));
+    plan.costs.push_back(cost.cost(shape_of(m)));
   derive_request(plan);
   make_parts(plan);
   settle_reach(plan);

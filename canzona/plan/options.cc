@@ -5,6 +5,7 @@
 
 #include "canzona/base/text.h"
 #include "canzona/base/units.h"
+#include "canzona/rules/facts.h"
 
 namespace canzona {
 namespace {
@@ -81,6 +82,14 @@ int32_t largest_team(int32_t teams, int32_t ranks_of_home) {
   int32_t most = teams == kTeamsAuto ? kLargestTeam : teams;
   while (most > ranks_of_home) most /= 2;
   return std::max(most, 1);
+}
+
+void check_splits(const Splits& splits, std::string_view rule) {
+  const std::vector<std::string> able = rules_with("column_heads");
+  if (!splits.output_head || std::ranges::count(able, rule) > 0) return;
+  throw UsageError(cat("split output-head: rule ", rule,
+                       " cuts no columns into heads; use rule ",
+                       join(able, ", "), ", or leave output-head out"));
 }
 
 void check_teams(int32_t teams) {

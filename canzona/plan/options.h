@@ -74,6 +74,8 @@ std::string teams_text(int32_t teams);  // "auto", "off", "4"
 int32_t parse_teams(std::string_view text);
 // Throws UsageError for a number that parse_teams() does not return.
 void check_teams(int32_t teams);
+// Throws UsageError if the splits ask for what the rule does not do.
+void check_splits(const Splits& splits, std::string_view rule);
 // The sizes a team may have.
 constexpr bool is_team_size(int64_t size) {
   return size == 2 || size == 4 || size == 8;

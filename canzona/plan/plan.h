@@ -62,6 +62,10 @@ struct Bucket {
   friend bool operator==(const Bucket&, const Bucket&) = default;
 };
 
+inline MatrixShape shape_of(const Matrix& matrix) {
+  return {matrix.rows, matrix.cols, matrix.column_heads};
+}
+
 // Cost of one matrix in ticks (see CostBasis).
 struct MatrixCost {
   Ticks every_step;

@@ -84,7 +84,7 @@ TEST(CompareZero, DroppedSizesHaveABoundAlone) {
               HasSubstr("≥ 2.00 GiB"));
   const Json json = parse_json(to_json(zero_comparison_view(all)), {});
   const Json& dropped = json.at("sizes").at(1);
-  EXPECT_EQ(dropped.at("least_memory_bytes"), (int64_t{2} << 30) + (2 << 20));
+  EXPECT_EQ(dropped.at("least_memory_bytes"), int64_t{2} << 30);
   EXPECT_FALSE(dropped.contains("predicted_iteration_seconds"));
 }
 

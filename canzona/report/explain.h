@@ -61,8 +61,8 @@ Moves moves_of(const Plan& plan, int32_t matrix);
 
 Document moves_view(const Plan& plan, int32_t matrix);
 
-// Explains one matrix, one rank or one bucket of a plan: why it has its owner,
-// and what moves.
+// Explains one matrix or one rank of a plan: why it has its owner, and what
+// moves.
 //
 //   Document one = explain_matrices(shown, find_by_name(plan, name));
 //   Document two = explain_rank(shown, 139);
@@ -74,7 +74,6 @@ Document moves_view(const Plan& plan, int32_t matrix);
 Document explain_matrices(const ReportPlan& shown, const Found& found);
 // The plan must outlive the document.
 Document explain_rank(const ReportPlan& shown, int32_t rank);
-Document explain_bucket(const Plan& plan, int32_t bucket);
 
 // A table of what a rank does in an iteration, in order.
 Value iteration_table(const Plan& plan, int32_t rank);

@@ -149,7 +149,7 @@ Moves moves_in(const PlanPart& plan, int32_t matrix) {
   const auto owners = plan.owners[static_cast<size_t>(matrix)];
   const int32_t home = std::max(0, plan.home[static_cast<size_t>(m.tensor)]);
   Moves moves;
-  moves.algorithm = rule->algorithm({m.rows, m.cols});
+  moves.algorithm = rule->algorithm(shape_of(m));
   if (const auto team = team_of(plan, matrix)) {
     for (const TeamMember& member : team->members) {
       moves.gather += member.gathered;

@@ -134,18 +134,6 @@ TEST(Explain, ARanksNumbersAreInItsJson) {
   }
 }
 
-TEST(Explain, ABucketListsItsTensors) {
-  for (const std::string& strategy : strategy_names()) {
-    const Plan plan = shown_plan({.strategy = strategy}).plan;
-    for (int32_t b = 0; b < std::ssize(plan.parts[0].buckets); ++b) {
-      expect_page(print_text(explain_bucket(plan, b), Ink()));
-      const Json json = parse_json(to_json(explain_bucket(plan, b)), {});
-      EXPECT_EQ(json.at("tensors").size(),
-                plan.parts[0].buckets[static_cast<size_t>(b)].tensors.size());
-    }
-  }
-}
-
 TEST(Explain, RefreshesNameTheirPhase) {
   const ReportPlan shown =
       shown_plan({.rule = "soap", .rule_options = {{"phases", "2"}}});

@@ -207,10 +207,14 @@ void add_choice(const ShownMeshes& shown, Document& out) {
   out.title("The fastest (predicted)");
   line("mesh", toned(Tone::kGood, to_string(c.mesh)));
   line("ZeRO", sizes_in_words(c));
+  const int64_t tokens = c.num_micro_batches * c.tokens * c.mesh.homes();
   line("micro-batches",
        cat(c.num_micro_batches, " of ", grouped(c.tokens),
-           " tokens on a data-parallel rank, ",
-           c.recompute ? "layers recomputed" : "nothing recomputed"));
+           " tokens on a data-parallel rank",
+           tokens == shown.question.global_batch
+               ? ""
+               : cat(" (", grouped(tokens), " on all, to have them equal)"),
+           ", ", c.recompute ? "layers recomputed" : "nothing recomputed"));
   line("collectives", c.reach == Reach::kPerNode ? "once per node" : "direct");
   line("iteration",
        fmt::format(

@@ -10,6 +10,7 @@
 #include "canzona/base/text.h"
 #include "canzona/report/shown_plan.h"
 #include "canzona/rules/facts.h"
+#include "canzona/shapes/names.h"
 
 namespace canzona {
 namespace {
@@ -106,6 +107,17 @@ std::vector<TensorGroup> group_tensors(const Model& model,
   return groups;
 }
 
+std::vector<std::string> unplaced_tensors(const Model& model) {
+  std::vector<std::string> patterns;
+  for (const Tensor& tensor : model.tensors) {
+    if (!is_unplaced(tensor)) continue;
+    std::string pattern = name_pattern(tensor.name);
+    if (std::ranges::find(patterns, pattern) == patterns.end())
+      patterns.push_back(std::move(pattern));
+  }
+  return patterns;
+}
+
 Document& add_routing(Document& out, const char* key,
                       const std::vector<TensorGroup>& groups,
                       std::string_view rule) {
@@ -185,7 +197,13 @@ Document model_view(const Model& model, const Splits& splits) {
   out.set("query_heads", model.query_heads).set("kv_heads", model.kv_heads);
   out.set("elements", line.elements).set("num_tensors", line.num_tensors);
   out.set("num_matrices", matrices.size()).set("split", to_string(splits));
-  return add_routing(out, "tensors", group_tensors(model, matrices), kRule);
+  add_routing(out, "tensors", group_tensors(model, matrices), kRule);
+  const std::vector<std::string> unplaced = unplaced_tensors(model);
+  if (!unplaced.empty())
+    out.note(cat("not placed by their names, so that every tp rank has them "
+                 "whole: ",
+                 printable(join(unplaced, ", "))));
+  return out.set("unplaced", unplaced);
 }
 
 namespace {

@@ -41,6 +41,10 @@ std::string name_pattern(std::string_view name);
 std::vector<TensorGroup> group_tensors(const Model& model,
                                        std::span<const Matrix> matrices);
 
+// "model.layers.*.mixer.mystery.weight": the patterns of tensors that are
+// matrices without a known place (is_unplaced()).
+std::vector<std::string> unplaced_tensors(const Model& model);
+
 // Adds a table, in JSON the member `key`, and the totals of both rules.
 Document& add_routing(Document& out, const char* key,
                       const std::vector<TensorGroup>& groups,

@@ -74,16 +74,6 @@ TEST(PartsView, EveryMatrixCanBeExplained) {
           print_text(explain_matrices(shown, found), Ink());
       EXPECT_THAT(text, HasSubstr(tensor.name));
       expect_page(text);
-      const Json json = parse_json(to_json(explain_matrices(shown, found)), {});
-      for (const Json& matrix : json.at("matrices")) {
-        const int32_t bucket = matrix.at("bucket");
-        const Json tensors =
-            parse_json(to_json(explain_bucket(shown.plan, bucket)), {})
-                .at("tensors");
-        EXPECT_TRUE(std::ranges::any_of(tensors, [&](const Json& one) {
-          return one.at("name") == tensor.name;
-        })) << tensor.name;
-      }
     }
   }
 }
@@ -100,12 +90,6 @@ TEST(PartsView, AnExpertNamesItsRanks) {
   const Json json = parse_json(to_json(explain_matrices(shown, found)), {});
   for (const Json& piece : json["matrices"][0]["moves"]["pieces"])
     EXPECT_THAT(piece.at("rank").get<int>(), ::testing::AnyOf(2, 3, 6, 7));
-  const int32_t bucket = json["matrices"][0]["bucket"];
-  EXPECT_THAT(print_text(explain_bucket(shown.plan, bucket), Ink()),
-              HasSubstr("group 0: ranks 2 to 3, 6 to 7"));
-  const Json told = parse_json(to_json(explain_bucket(shown.plan, bucket)), {});
-  EXPECT_EQ(told.at("ep"), 1);
-  EXPECT_EQ(told.at("ranks_of_homes"), Json::parse("[[2, 3, 6, 7]]"));
 }
 
 TEST(PartsView, ARankHasAPlaceInBothKinds) {
@@ -120,19 +104,6 @@ TEST(PartsView, ARankHasAPlaceInBothKinds) {
       EXPECT_EQ(std::ssize(json.at("matrices")),
                 shown.ranks[static_cast<size_t>(rank)].num_matrices);
     }
-  }
-}
-
-TEST(PartsView, EveryBucketListsItsTensors) {
-  for (const PartsWish& wish : wishes_of_parts()) {
-    const Plan plan = shown_in_parts(wish).plan;
-    size_t tensors = 0;
-    for (int32_t b = 0; b < num_buckets(plan); ++b) {
-      expect_page(print_text(explain_bucket(plan, b), Ink()));
-      tensors +=
-          parse_json(to_json(explain_bucket(plan, b)), {}).at("tensors").size();
-    }
-    EXPECT_EQ(tensors, plan.model.tensors.size());
   }
 }
 

@@ -220,7 +220,7 @@ Value team_shapes(const Plan& plan) {
       if (part.owners[m].size() < 2) continue;
       const Matrix& matrix = part.matrices[m];
       auto& [count, story] =
-          kinds[{{matrix.rows, matrix.cols}, distinct(part.owners[m]).size()}];
+          kinds[{shape_of(matrix), distinct(part.owners[m]).size()}];
       if (count++ == 0) story = *team_of(part, static_cast<int32_t>(m));
     }
   }

@@ -62,6 +62,8 @@ std::string step_line(const StepMetrics& m, int64_t total_steps,
   add("opt", milliseconds(m.optimizer_ms), 7);
   add("comm", comm_text(m), 0);
   add("memory", memory_text(m.memory_bytes), 6);
+  if (m.flops_per_second)
+    add("TFLOP/s", fmt::format("{:.1f}", *m.flops_per_second * 1e-12), 5);
   if (m.mfu) add("mfu", fmt::format("{:.1f}%", 100 * *m.mfu), 5);
   if (m.skipped)
     line +=
@@ -156,10 +158,11 @@ std::string run_speed_text(const RunSummary& summary) {
   if (std::isnan(summary.mfu()))
     return text + "; MFU not known: the speed of products was not measured\n";
   return text + fmt::format(
-                    "; MFU {:.1f} % of {}/s, measured in fp32 products "
-                    "of all ranks\n",
-                    100 * summary.mfu(),
-                    flops_text(summary.product_flops_per_second));
+                    "; MFU {:.1f} % of {}/s, {}\n", 100 * summary.mfu(),
+                    flops_text(summary.product_flops_per_second),
+                    summary.environment.gpu.empty()
+                        ? "measured in fp32 products of all ranks"
+                        : "the nominal peak of their GPUs");
 }
 
 // "rank 2 was late by 203 ms in a step: …"

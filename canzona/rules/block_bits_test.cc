@@ -87,7 +87,7 @@ class LoneBlock {
  public:
   LoneBlock(const Falling& a_case, int64_t number, const Values& weights)
       : a_case_(a_case), number_(number) {
-    const auto [rows, cols] = a_case.block;
+    const int64_t rows = a_case.block.rows, cols = a_case.block.cols;
     const int64_t across = (a_case.dims[1] + cols - 1) / cols;
     first_ = {number / across * rows, number % across * cols};
     count_ = {std::min(rows, a_case.dims[0] - first_[0]),

@@ -16,7 +16,9 @@ int64_t bytes_per_element(const std::string& dtype) {
 }  // namespace
 
 std::string to_string(MatrixShape shape) {
-  return cat(shape.rows, "x", shape.cols);
+  std::string text = cat(shape.rows, "x", shape.cols);
+  if (shape.column_heads > 1) text += cat(" in ", shape.column_heads, " heads");
+  return text;
 }
 
 int64_t StateFact::elements() const {

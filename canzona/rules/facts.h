@@ -21,9 +21,12 @@
 
 namespace canzona {
 
+// With several column heads the columns are that many equal blocks, each a
+// matrix of its own; only Muon knows them.
 struct MatrixShape {
   int64_t rows = 0;
   int64_t cols = 0;
+  int64_t column_heads = 1;
   friend auto operator<=>(const MatrixShape&, const MatrixShape&) = default;
 };
 std::string to_string(MatrixShape shape);  // "5120x25600"

@@ -30,6 +30,11 @@ const std::vector<Case> kCases = {
     {"muon_schatten4",
      "muon",
      {{"coefficients", "minimax4"}, {"normalization", "schatten4"}}},
+    {"nanochat", "muon", {{"preset", "nanochat"}}},
+    {"normuon", "muon", {{"preset", "normuon"}}},
+    {"adamuon", "muon", {{"preset", "nvidia-adamuon"}}},
+    {"namo", "muon", {{"preset", "nvidia-namo"}}},
+    {"muonh", "muon", {{"preset", "muonh"}}},
     {"soap", "soap", {{"precondition_frequency", "3"}}},
     {"shampoo", "shampoo", {{"precondition_frequency", "3"}}},
     {"adamw", "adamw", {}},
@@ -265,6 +270,83 @@ TEST(MuonOnGpu, FusedStepsHaveTheBitsOfTheStages) {
       EXPECT_EQ(difference(get(momenta[0]), get(momenta[1])), "") << precision;
       EXPECT_NE(get(weights[0])[0], start);
     }
+}
+
+std::vector<float> normal_numbers(int64_t count, uint64_t seed) {
+  Stream s(seed);
+  std::vector<float> out(static_cast<size_t>(count));
+  for (float& x : out) x = static_cast<float>(s.normal());
+  return out;
+}
+
+// The columns of one head of a row-major matrix.
+std::vector<float> columns_of(const std::vector<float>& all, int64_t heads,
+                              int64_t width, int64_t head) {
+  std::vector<float> own;
+  const auto rows = std::ssize(all) / (heads * width);
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = 0; j < width; ++j)
+      own.push_back(all[static_cast<size_t>((i * heads + head) * width + j)]);
+  return own;
+}
+
+// Two matrices in a batch, beside their heads as matrices of their own.
+TEST(OnAGpu, HeadsOfColumnsHaveTheBitsOfMatricesOfTheirOwn) {
+  CANZONA_NEEDS_GPU();
+  constexpr int64_t kRows = 96, kWidth = 40, kHeads = 4;
+  const Dims whole_dims{kRows, kHeads * kWidth}, head_dims{kRows, kWidth};
+  for (const std::string preset : {"canzona", "nanochat", "normuon",
+                                   "nvidia-adamuon", "nvidia-namo", "muonh"}) {
+    SCOPED_TRACE(preset);
+    const auto engine = make_cuda_engine();
+    EngineMemory device(*engine);
+    std::vector<Optimizer::Tensor> whole, apart;
+    const auto add = [&](std::vector<Optimizer::Tensor>& to, const Dims& dims,
+                         const std::vector<float>& weights) {
+      to.push_back({cat("w", to.size()), dims, device.put(weights),
+                    device.put(std::vector<float>(weights.size()))});
+    };
+    const auto all = num_elements(whole_dims);
+    for (uint64_t t = 0; t < 2; ++t) {
+      const std::vector<float> start = normal_numbers(all, t);
+      add(whole, whole_dims, start);
+      for (int64_t h = 0; h < kHeads; ++h)
+        add(apart, head_dims, columns_of(start, kHeads, kWidth, h));
+    }
+    const auto optimizer = [&](const std::vector<Optimizer::Tensor>& tensors,
+                               int64_t heads) {
+      return Optimizer(
+          make_rule("muon",
+                    {{"preset", preset}, {"column_heads", cat(heads)}},
+                    DType::kFp32, "cuda"),
+          tensors, {engine.get()}, {});
+    };
+    Optimizer a = optimizer(whole, kHeads), b = optimizer(apart, 1);
+    const auto set = [&](const Optimizer::Tensor& tensor,
+                         const std::vector<float>& values) {
+      device.set(canzona::Run{const_cast<std::byte*>(tensor.grad.data),
+                              DType::kFp32},
+                 values);
+    };
+    for (uint64_t step = 1; step <= 3; ++step) {
+      for (size_t t = 0; t < 2; ++t) {
+        const std::vector<float> grad = normal_numbers(all, 10 * step + t);
+        set(whole[t], grad);
+        for (size_t h = 0; h < kHeads; ++h)
+          set(apart[t * kHeads + h],
+              columns_of(grad, kHeads, kWidth, static_cast<int64_t>(h)));
+      }
+      a.step(0.02);
+      b.step(0.02);
+    }
+    for (size_t t = 0; t < 2; ++t) {
+      const auto got = device.get<float>(whole[t].weights.data, all);
+      for (size_t h = 0; h < kHeads; ++h)
+        EXPECT_EQ(columns_of(got, kHeads, kWidth, static_cast<int64_t>(h)),
+                  device.get<float>(apart[t * kHeads + h].weights.data,
+                                    kRows * kWidth));
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Rules, OnGpu, testing::ValuesIn(kCases),

@@ -48,6 +48,11 @@ struct Shard {
   Run weights{};
   std::span<const Run> states{};  // those kept with the shard, in facts' order
   uint16_t* rounded = nullptr;    // bf16 copy of the weights; null: none
+  // A whole matrix may have its rows in groups (linalg/matrix.h), for a rule
+  // that steps_whole_in_groups(): the rows of a group, and the elements between
+  // groups of the gradient and of all else.
+  int64_t group_rows = 0;
+  int64_t grad_skip = 0, skip = 0;
 };
 
 // Identifies one matrix of a stack or block, for messages and hooks.
@@ -141,6 +146,8 @@ class Rule {
   virtual bool lets_gradients_move() const { return false; }
   // True if step_whole can round between its stages on this engine.
   virtual bool steps_whole_as_sent(Engine&) const { return false; }
+  // True if step_whole takes shards with groups of rows on this engine.
+  virtual bool steps_whole_in_groups(Engine&) const { return false; }
   // Runs the stages one after another, in the caller's `fields` and `update`,
   // which hold tensors.elements() each.
   void step_by_stages(Engine& engine, const Step& step,

@@ -41,7 +41,7 @@ std::vector<std::string> layer_lines(const Model& model, int32_t layer) {
 
 TEST(FamilyTensors, Qwen2HasBiasesOfQueriesKeysAndValues) {
   EXPECT_THAT(layer_lines(read(tiny("qwen2")), 0),
-              ElementsAre("self_attn.o_proj [8, 12] matrix columns",
+              ElementsAre("self_attn.o_proj [8, 12] matrix columns out*8*1",
                           "self_attn.q_proj [12, 8] matrix rows q*12*1",
                           "self_attn.k_proj [6, 8] matrix rows k*6*1",
                           "self_attn.v_proj [6, 8] matrix rows v*6*1",
@@ -90,7 +90,7 @@ TEST(FamilyTensors, KimiAndDeepseekHaveLatentAttentionAndADenseFirstLayer) {
   EXPECT_EQ(model, read(tiny("deepseek_v2", kLatent)));
   EXPECT_EQ(model, read(tiny("deepseek_v3", kLatent)));
   const std::vector<std::string> attention = {
-      "self_attn.o_proj [8, 16] matrix columns",
+      "self_attn.o_proj [8, 16] matrix columns out*8*1",
       "self_attn.q_a_proj [5, 8] matrix none",
       "self_attn.q_b_proj [20, 5] matrix rows q*20*1",
       "self_attn.kv_a_proj_with_mqa [8, 8] matrix none",
@@ -149,7 +149,7 @@ TEST(FamilyTensors, Qwen3NextHasLinearAttention) {
   EXPECT_THAT(
       layer_lines(model, 0),
       ElementsAre(
-          "linear_attn.out_proj [8, 20] matrix columns",
+          "linear_attn.out_proj [8, 20] matrix columns out*8*1",
           "linear_attn.in_proj_qkvz [52, 8] matrix rows q*3*2 k*3*2 v*10*2 "
           "z*10*2",
           "linear_attn.in_proj_ba [8, 8] matrix rows b*2*2 a*2*2",
@@ -172,7 +172,7 @@ TEST(FamilyTensors, Qwen3NextGatesWhatFullAttentionGives) {
   const std::vector<std::string> list =
       layer_lines(read(tiny("qwen3_next", kNext)), 1);
   EXPECT_THAT(std::vector(list.begin(), list.begin() + 4),
-              ElementsAre("self_attn.o_proj [8, 12] matrix columns",
+              ElementsAre("self_attn.o_proj [8, 12] matrix columns out*8*1",
                           "self_attn.q_proj [24, 8] matrix rows q*3*4 gate*3*4",
                           "self_attn.k_proj [6, 8] matrix rows k*6*1",
                           "self_attn.v_proj [6, 8] matrix rows v*6*1"));
@@ -208,7 +208,7 @@ TEST(FamilyTensors, Qwen3NextSaysWhichLayersAreLinear) {
 TEST(FamilyTensors, GptOssStacksTransposedExpertsWithBiases) {
   const json config = tiny("gpt_oss", {{"num_local_experts", 2}});
   EXPECT_THAT(layer_lines(read(config), 0),
-              ElementsAre("self_attn.o_proj [8, 12] matrix columns",
+              ElementsAre("self_attn.o_proj [8, 12] matrix columns out*8*1",
                           "self_attn.q_proj [12, 8] matrix rows q*12*1",
                           "self_attn.k_proj [6, 8] matrix rows k*6*1",
                           "self_attn.v_proj [6, 8] matrix rows v*6*1",
@@ -284,7 +284,7 @@ TEST(FamilyTensors, Phi3KeepsQueriesKeysAndValuesOneAfterTheOther) {
     EXPECT_TRUE(model.fused);
     EXPECT_THAT(
         layer_lines(model, 0),
-        ElementsAre("self_attn.o_proj [8, 12] matrix columns",
+        ElementsAre("self_attn.o_proj [8, 12] matrix columns out*8*1",
                     "self_attn.qkv_proj [24, 8] matrix rows q*12*1 k*6*1 v*6*1",
                     "mlp.gate_up_proj [24, 8] matrix rows gate*12*1 up*12*1",
                     "mlp.down_proj [8, 12] matrix columns",

@@ -164,7 +164,8 @@ std::vector<Section> all_sections(const Architecture& a) {
 void add_latent_attention(const Architecture& a, TensorWriter& out) {
   const LatentNumbers& latent = a.latent;
   const int64_t q = a.heads * (latent.nope_dim + latent.rope_dim);
-  out.matrix("o_proj.weight", a.hidden, a.heads * latent.v_dim, Cut::kColumns);
+  out.matrix("o_proj.weight", a.hidden, a.heads * latent.v_dim, Cut::kColumns,
+             output_section(a.hidden, a.heads));
   if (latent.q_rank > 0) {
     out.matrix("q_a_proj.weight", latent.q_rank, a.hidden, Cut::kNone);
     out.matrix("q_b_proj.weight", q, latent.q_rank, Cut::kRows,
@@ -196,7 +197,8 @@ void add_attention(const Architecture& a, bool fused, TensorWriter& out) {
   const Folder folder(out, kAttention);
   if (a.latent.kv_rank > 0) return add_latent_attention(a, out);
   const int64_t kv = a.kv_heads * a.head_dim;
-  out.matrix("o_proj.weight", a.hidden, a.heads * a.head_dim, Cut::kColumns);
+  out.matrix("o_proj.weight", a.hidden, a.heads * a.head_dim, Cut::kColumns,
+             output_section(a.hidden, a.heads));
   if (fused) {
     out.matrix("qkv_proj.weight", q_rows(a) + 2 * kv, a.hidden, Cut::kRows,
                all_sections(a));
@@ -249,7 +251,8 @@ void add_linear_attention(const Architecture& a, TensorWriter& out) {
   const int64_t keys = l.key_heads * l.key_dim;
   const int64_t values = l.value_heads * l.value_dim;
   const int64_t per_key = l.value_heads / l.key_heads;
-  out.matrix("out_proj.weight", a.hidden, values, Cut::kColumns);
+  out.matrix("out_proj.weight", a.hidden, values, Cut::kColumns,
+             output_section(a.hidden, l.value_heads));
   out.matrix("in_proj_qkvz.weight", 2 * keys + 2 * values, a.hidden, Cut::kRows,
              group_sections({{"q", l.key_dim, l.key_heads},
                              {"k", l.key_dim, l.key_heads},
@@ -460,7 +463,8 @@ void add_vision(const VisionNumbers& v, int64_t width, TensorWriter& out) {
     out.norm("norm2.weight", v.hidden);
     add_biased(out, "attn.qkv", 3 * v.hidden, v.hidden,
                qkv_block_sections(v.heads, v.heads, v.hidden / v.heads));
-    add_biased(out, "attn.proj", v.hidden, v.hidden);
+    add_biased(out, "attn.proj", v.hidden, v.hidden,
+               output_section(v.hidden, v.heads));
     add_biased(out, "mlp.gate_proj", v.ffn, v.hidden);
     add_biased(out, "mlp.up_proj", v.ffn, v.hidden);
     add_biased(out, "mlp.down_proj", v.hidden, v.ffn);

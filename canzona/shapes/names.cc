@@ -240,6 +240,17 @@ Cut cut_of(const NameFacts& facts, Role role, size_t num_dims) {
   return Cut::kNone;
 }
 
+bool is_unplaced(const Tensor& tensor) {
+  if (tensor.role != Role::kMatrix || tensor.cut != Cut::kNone) return false;
+  if (tensor.name.starts_with("visual.")) return false;  // whole by design
+  for (const std::string_view whole :
+       {"q_a_proj", "kv_a_proj", "q_down_proj", "kv_down_proj", "c_attn",
+        "conv1d", "indexer"})
+    if (contains(tensor.name, whole)) return false;
+  return tensor.layer < 0 ||
+         read_name(tensor.name).projection == Projection::kOther;
+}
+
 size_t expert_number_place(std::string_view name) {
   size_t place = std::string_view::npos;
   size_t begin = 0;

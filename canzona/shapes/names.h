@@ -53,6 +53,11 @@ NameFacts read_name(std::string_view name);
 Role role_of(const NameFacts& facts, size_t num_dims);
 Cut cut_of(const NameFacts& facts, Role role, size_t num_dims);
 
+// True for a matrix whose name does not say what it multiplies, or which is
+// outside the layers: it is taken whole by every tp rank, for want of a better
+// place.
+bool is_unplaced(const Tensor& tensor);
+
 // Returns where an expert's number goes in the name of a packed 3-D tensor:
 // after "experts."; npos if it is not the name of such a pack.
 size_t expert_number_place(std::string_view name);

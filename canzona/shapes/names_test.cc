@@ -206,5 +206,20 @@ TEST(Names, S6TwoThatBecomeOneAreRefusedWithBoth) {
               HasSubstr("tensors 'a' and 'module.a' are both 'a'"));
 }
 
+TEST(Names, TellWhatCouldNotBePlaced) {
+  const auto matrix = [](const char* name, int32_t layer) {
+    Tensor tensor{.name = name, .shape = {8, 8}};
+    tensor.layer = layer;
+    tensor.role = Role::kMatrix;
+    return tensor;
+  };
+  EXPECT_TRUE(is_unplaced(matrix("layers.0.mixer.mystery.weight", 0)));
+  EXPECT_TRUE(is_unplaced(matrix("memory.weight", -1)));
+  EXPECT_FALSE(is_unplaced(matrix("layers.0.self_attn.q_a_proj.weight", 0)));
+  Tensor cut = matrix("layers.0.mlp.up_proj.weight", 0);
+  cut.cut = Cut::kRows;
+  EXPECT_FALSE(is_unplaced(cut));
+}
+
 }  // namespace
 }  // namespace canzona::names_test

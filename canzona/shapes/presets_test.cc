@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "canzona/shapes/names.h"
 #include "canzona/shapes/read_model.h"
 
 namespace canzona::presets_test {
@@ -104,6 +105,14 @@ TEST(Presets, NamesAreDistinctAndTensorsInOrder) {
     }
     EXPECT_EQ(layer + 1, model.num_layers);
     EXPECT_EQ(model.tensors.front().role, Role::kEmbedding);
+  }
+}
+
+TEST(Presets, EveryTensorHasAPlace) {
+  for (const PresetInfo& preset : presets()) {
+    const Model model = read_model(preset.name, {});
+    for (const Tensor& tensor : model.tensors)
+      EXPECT_FALSE(is_unplaced(tensor)) << preset.name << " " << tensor.name;
   }
 }
 

@@ -162,8 +162,23 @@ std::vector<Section> sections_of_heads(const char* section, int64_t rows,
   return head_section(section, rows, heads);
 }
 
-std::vector<Section> sections_of(int64_t rows, const NameFacts& name, Rows kind,
+// The file's number of heads says nothing about towers and linear attention.
+std::vector<Section> sections_of_output(const Tensor& tensor,
+                                        std::string_view name, int64_t heads) {
+  const bool elsewhere = name.find("vis") != std::string_view::npos ||
+                         name.find("att") == std::string_view::npos ||
+                         name.find("linear_attn.") != std::string_view::npos;
+  if (elsewhere || tensor.shape.size() < 2 || heads == 0 ||
+      tensor.cols() % heads != 0)
+    return {};
+  return output_section(tensor.rows(), heads);
+}
+
+std::vector<Section> sections_of(const Tensor& tensor,
+                                 std::string_view full_name,
+                                 const NameFacts& name, Rows kind,
                                  const FileFacts& facts) {
+  const int64_t rows = tensor.rows();
   if (kind == Rows::kGateUp) return gate_up_sections(rows / 2);
   switch (name.projection) {
     case Projection::kQ:
@@ -175,6 +190,8 @@ std::vector<Section> sections_of(int64_t rows, const NameFacts& name, Rows kind,
     case Projection::kQkv:
       return sections_of_qkv(
           rows, name.megatron_qkv ? QkvRows::kByGroup : facts.qkv_rows, facts);
+    case Projection::kO:
+      return sections_of_output(tensor, full_name, facts.query_heads);
     default:
       return {};
   }
@@ -248,7 +265,8 @@ class Converter {
         !tensor.flattened && (tensor.role == Role::kMatrix ||
                               (tensor.role == Role::kBias && num_dims == 1));
     if (may_have_sections)
-      tensor.sections = sections_of(tensor.rows(), name, rows, facts_);
+      tensor.sections =
+          sections_of(tensor, record.name, name, rows, facts_);
     model_.fused |= tensor.sections.size() > 1 ||
                     name.projection == Projection::kQkv ||
                     name.projection == Projection::kGateUp;

@@ -67,6 +67,23 @@ TEST(Splits, HeadSplitsEveryHeadOfQAndKAndV) {
   EXPECT_EQ(matrices[3], (Matrix{2, 0, 6, 3, 8}));
 }
 
+TEST(Splits, OutputHeadsAreColumns) {
+  for (const bool fused : {false, true}) {
+    const Model model = tiny(fused);
+    const std::string o = "self_attn.o_proj.weight";
+    EXPECT_EQ(names_of(model, parse_splits("output-head")),
+              names_of(model, parse_splits("none")));
+    const Matrix cut = split_into_matrices(model, {.output_head = true})[0];
+    EXPECT_EQ(cut, (Matrix{cut.tensor, -1, 0, 8, 12, 4}));
+    EXPECT_EQ(split_into_matrices(model, {.head = true})[0].column_heads, 1);
+    EXPECT_EQ(split_into_matrices(model, {.qkv = true})[0].column_heads, 1);
+  }
+  const Model latent = read_model("deepseek-v3", {});
+  for (const Matrix& m : split_into_matrices(latent, {.output_head = true}))
+    EXPECT_EQ(m.column_heads,
+              m.rows == 7168 && m.cols == 128 * 128 ? 128 : 1);
+}
+
 TEST(Splits, SeparateProjectionsSplitByHeadOnly) {
   const Model model = tiny(false);
   const auto whole = names_of(model, parse_splits("none"));
@@ -89,7 +106,8 @@ TEST(Splits, AlwaysCoverEveryRowOnce) {
     const Model model = tiny(fused);
     for (const char* text :
          {"none", "qkv", "head", "gate-up", "expert", "qkv,head", "qkv,gate-up",
-          "head,gate-up", "qkv,head,gate-up,expert"}) {
+          "head,gate-up", "head,output-head",
+          "qkv,head,output-head,gate-up,expert"}) {
       std::set<std::pair<int32_t, int64_t>> seen;
       for (const Matrix& m : split_into_matrices(model, parse_splits(text))) {
         const Tensor& tensor = model.tensors[m.tensor];
@@ -119,7 +137,8 @@ TEST(Splits, WordsReadBack) {
   EXPECT_EQ(parse_splits("none"), Splits{});
   EXPECT_EQ(parse_splits("head,gate-up"),
             (Splits{.head = true, .gate_up = true}));
-  for (const char* text : {"none", "qkv", "head,gate-up", "qkv,head,expert"}) {
+  for (const char* text : {"none", "qkv", "head,gate-up", "qkv,head,expert",
+                           "head,output-head"}) {
     EXPECT_EQ(to_string(parse_splits(text)), text);
   }
 }
@@ -149,6 +168,9 @@ TEST(Splits, AFusedTensorOfUnknownHeadsIsRefused) {
   const char* separate = R"([{"name": "layers.0.q_proj", "shape": [12, 4]}])";
   EXPECT_THAT(split_message(separate, {.head = true}), HasSubstr("q_proj"));
   EXPECT_EQ(split_message(separate, {.qkv = true}), "nothing was thrown");
+  EXPECT_THAT(split_message(R"([{"name": "layers.0.o_proj", "shape": [4, 4]}])",
+                            {.output_head = true}),
+              AllOf(HasSubstr("'output-head'"), HasSubstr("o_proj")));
 }
 
 TEST(Splits, ImpossibleHalvesAndHeadsAreRefused) {

@@ -68,6 +68,14 @@ std::vector<Section> gate_up_sections(int64_t ffn) {
   return {{"gate", {0, ffn, ffn, 1}}, {"up", {ffn, ffn, ffn, 1}}};
 }
 
+std::vector<Section> output_section(int64_t rows, int64_t heads) {
+  return head_section("out", rows, heads);
+}
+
+bool is_output(const std::vector<Section>& sections) {
+  return !sections.empty() && sections.front().name == "out";
+}
+
 bool is_gate_up(const std::vector<Section>& sections) {
   return !sections.empty() && sections.front().name == "gate";
 }
@@ -80,6 +88,7 @@ struct SplitWord {
 };
 constexpr SplitWord kWords[] = {{"qkv", &Splits::qkv},
                                 {"head", &Splits::head},
+                                {"output-head", &Splits::output_head},
                                 {"gate-up", &Splits::gate_up},
                                 {"expert", &Splits::expert}};
 
@@ -135,6 +144,9 @@ void check_wholeness(const Tensor& tensor, const Splits& splits) {
     refuse(tensor, splits.head ? "head" : "qkv", kNoRows);
   }
   if (splits.head && has_heads(tensor.name)) refuse(tensor, "head", kNoHeads);
+  if (splits.output_head && projection == Projection::kO) {
+    refuse(tensor, "output-head", kNoHeads);
+  }
   if (splits.qkv && projection == Projection::kQkv) {
     refuse(tensor, "qkv", kNoHeads);
   }
@@ -143,11 +155,15 @@ void check_wholeness(const Tensor& tensor, const Splits& splits) {
   }
 }
 
+bool has_row_heads(const std::vector<Section>& sections) {
+  return !sections.empty() && !is_gate_up(sections) && !is_output(sections);
+}
+
 // Latent attention, for one, has no q, k and v to split.
 void check_heads(const Model& model) {
   const bool known = std::any_of(
       model.tensors.begin(), model.tensors.end(), [](const Tensor& tensor) {
-        return !tensor.sections.empty() && !is_gate_up(tensor.sections);
+        return has_row_heads(tensor.sections);
       });
   // Tensors that have heads, but unknown ones, are reported one by one below.
   const bool possible =
@@ -163,7 +179,8 @@ class Splitter {
   Splitter(const Model& model, const Splits& splits)
       : model_(model),
         splits_(splits),
-        asks_(splits.qkv || splits.head || splits.gate_up) {}
+        asks_(splits.qkv || splits.head || splits.output_head ||
+              splits.gate_up) {}
 
   std::vector<Matrix> run() {
     if (splits_.head) check_heads(model_);
@@ -179,7 +196,10 @@ class Splitter {
     const Tensor& tensor = model_.tensors[index];
     if (tensor.sections.empty() && asks_) check_wholeness(tensor, splits_);
     if (!is_split(tensor)) {
-      matrices_.push_back({index, -1, 0, tensor.rows(), tensor.cols()});
+      const bool by_columns =
+          splits_.output_head && is_output(tensor.sections);
+      matrices_.push_back({index, -1, 0, tensor.rows(), tensor.cols(),
+                           by_columns ? tensor.sections[0].heads : 1});
       return;
     }
     for (size_t section = 0; section < tensor.sections.size(); ++section) {
@@ -188,7 +208,7 @@ class Splitter {
   }
 
   bool is_split(const Tensor& tensor) const {
-    if (tensor.sections.empty()) return false;
+    if (tensor.sections.empty() || is_output(tensor.sections)) return false;
     if (is_gate_up(tensor.sections)) return splits_.gate_up;
     // A separate q, k or v is one section: the qkv split leaves it whole.
     return splits_.head || (splits_.qkv && tensor.sections.size() > 1);

@@ -48,9 +48,10 @@ struct RowRuns {
 };
 
 struct Section {
-  std::string name;  // "q", "k", "v", "gate", "up"
+  std::string name;  // "q", "k", "v", "gate", "up", "out"
   RowRuns rows;
-  int64_t heads = 1;  // equal pieces made by the `head` split
+  // Equal pieces made by the `head` split; of "out", the heads of its columns.
+  int64_t heads = 1;
   friend bool operator==(const Section&, const Section&) = default;
 };
 
@@ -96,19 +97,23 @@ struct Model {
 };
 
 // A matrix is rows [first_row, first_row + rows) of section `section` of a
-// tensor (section -1: all rows of the tensor, in its own order).
+// tensor (section -1: all rows of the tensor, in its own order). With several
+// column heads its columns are that many equal blocks, each updated as a matrix
+// of its own; all of them move together and have one owner.
 struct Matrix {
   int32_t tensor = 0;
   int32_t section = -1;
   int64_t first_row = 0;
   int64_t rows = 0;
   int64_t cols = 0;
+  int64_t column_heads = 1;
   friend bool operator==(const Matrix&, const Matrix&) = default;
 };
 
 struct Splits {
   bool qkv = false;
   bool head = false;
+  bool output_head = false;
   bool gate_up = false;
   bool expert = false;  // no effect: experts are separate tensors
   friend bool operator==(const Splits&, const Splits&) = default;
@@ -161,9 +166,12 @@ std::vector<Section> qkv_block_sections(int64_t query_heads, int64_t kv_heads,
 std::vector<Section> head_section(std::string_view name, int64_t rows,
                                   int64_t heads);
 std::vector<Section> gate_up_sections(int64_t ffn);
+// All rows of an output projection, whose columns are `heads` heads.
+std::vector<Section> output_section(int64_t rows, int64_t heads);
 
-// True if the sections are those of gate_up_sections; otherwise they are those
-// of q, k, v.
+bool is_output(const std::vector<Section>& sections);
+// True if the sections are those of gate_up_sections; if they are no output
+// projection's either, they are those of q, k, v.
 bool is_gate_up(const std::vector<Section>& sections);
 
 }  // namespace canzona

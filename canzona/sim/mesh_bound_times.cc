@@ -7,6 +7,10 @@
 namespace canzona {
 namespace {
 
+// Slots delay the micro-batches after these in the same way, which is not
+// counted.
+constexpr int64_t kWholeMicroBatches = 6;
+
 // The time of one leg after the other; `latencies` are 1 or 0 per leg.
 double seconds_of(const OpTime& op, const Links& links, double latencies) {
   double sum = 0;
@@ -163,10 +167,11 @@ double MeshBounds::stage_seconds(size_t s, const MeshPace& pace,
   RankThreads threads(uses, slots);
   threads.begin(step, pace.batch.bubble_seconds, publications);
   const int64_t n = pace.num_micro_batches;
+  const int64_t whole = slots != nullptr ? kWholeMicroBatches : 2;
   for (int64_t i = 0; i < n; ++i) {
     threads.pass(i == 0, i == n - 1);
-    if (slots != nullptr || i > 0 || n <= 2) continue;
-    threads.skip(n - 2);
+    if (i != whole - 2 || n <= whole) continue;
+    threads.skip(n - whole);
     i = n - 2;
   }
   const auto all = static_cast<double>(n);
@@ -177,6 +182,49 @@ double MeshBounds::stage_seconds(size_t s, const MeshPace& pace,
                    on_port(&PortTime::inter)});
 }
 
+namespace {
+
+// The simulation adds up in another order.
+constexpr double kRounding = 1 - 1e-9;
+
+}  // namespace
+
+LoadByStage MeshBounds::loads(const std::vector<StageOps>& ops) const {
+  LoadByStage out = {};
+  for (size_t s = 0; s < stages_.size(); ++s) {
+    PortLoad& own = out[s];
+    own.summed = ops[s].sums;
+    own.sent = ops[s].publications;
+    for (size_t c = 0; c < classes_.size(); ++c) {
+      const auto& [uses, gradients, modules] = stages_[s].counts[c];
+      const ModuleOps& of = ops[s].modules[c];
+      own.moved = own.moved + uses * of[kGather].ports() +
+                  gradients * of[kScatter].ports();
+      own.summed = own.summed + modules * of[kSum].ports();
+      own.sent = own.sent + modules * of[kPublish].ports();
+    }
+  }
+  return out;
+}
+
+double MeshBounds::busiest_seconds(const MeshPace& pace,
+                                   const LoadByStage& dense,
+                                   const LoadByStage& experts,
+                                   double step) const {
+  const auto n = static_cast<double>(pace.num_micro_batches);
+  double most = step + pace.batch.bubble_seconds + n * pace.longest_pass;
+  for (size_t s = 0; s < stages_.size(); ++s)
+    for (const auto port : {&PortTime::intra, &PortTime::inter}) {
+      const auto both = [&](PortTime PortLoad::* what) {
+        return dense[s].*what.*port + experts[s].*what.*port;
+      };
+      most = std::max(most, n * both(&PortLoad::moved) +
+                                std::max(step + both(&PortLoad::summed),
+                                         both(&PortLoad::sent)));
+    }
+  return most * kRounding;
+}
+
 double MeshBounds::seconds(const MeshPace& pace,
                            const std::vector<StageOps>* dense,
                            const std::vector<StageOps>* experts, double step,
@@ -184,8 +232,6 @@ double MeshBounds::seconds(const MeshPace& pace,
   double most = 0;
   for (size_t s = 0; s < stages_.size(); ++s)
     most = std::max(most, stage_seconds(s, pace, dense, experts, step, slots));
-  // The simulation adds up in another order.
-  constexpr double kRounding = 1 - 1e-9;
   return most * kRounding;
 }
 

@@ -2,6 +2,10 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
+#include <set>
+#include <tuple>
+#include <utility>
 
 #include "canzona/plan/cost/cost.h"
 #include "canzona/plan/predict/loads.h"
@@ -20,7 +24,9 @@ size_t part_number(bool experts) { return experts ? 1 : 0; }
 }  // namespace
 
 TensorFacts::TensorFacts(const MeshQuestion& question)
-    : step_seconds(question.model->tensors.size(), 0),
+    : weights(weights_per_token(*question.model,
+                                question.work.compute.experts_per_token)),
+      step_seconds(question.model->tensors.size(), 0),
       alone(step_seconds.size(), 0),
       state_bytes(step_seconds.size(), 0),
       spreads(is_scattered(
@@ -39,8 +45,8 @@ TensorFacts::TensorFacts(const MeshQuestion& question)
   std::vector<bool> has_matrices(step_seconds.size(), false);
   for (const Matrix& m : split_into_matrices(model, question.options.splits)) {
     const auto t = static_cast<size_t>(m.tensor);
-    const MatrixCost own = cost.cost({m.rows, m.cols});
-    const StateBytes& bytes = states.of({m.rows, m.cols});
+    const MatrixCost own = cost.cost(shape_of(m));
+    const StateBytes& bytes = states.of(shape_of(m));
     has_matrices[t] = true;
     const double seconds =
         tick * (static_cast<double>(own.every_step.value()) +
@@ -48,23 +54,56 @@ TensorFacts::TensorFacts(const MeshQuestion& question)
     step_seconds[t] += seconds;
     const bool whole =
         m.rows * m.cols == model.tensors[t].elements() &&
-        rule.block({m.rows, m.cols}) == MatrixShape{m.rows, m.cols};
+        rule.block(shape_of(m)) == shape_of(m);
     if (whole && spreads) alone[t] = seconds;
     state_bytes[t] += bytes.with_shard + bytes.with_owner;
   }
   for (size_t t = 0; t < state_bytes.size(); ++t)
     if (!has_matrices[t] && !model.tensors[t].frozen)
       state_bytes[t] = 2 * kBytesPerFp32 * model.tensors[t].elements();
+  outline_experts(*question.model);
+}
+
+// Experts are alike if those of every layer have the same tensors with the same
+// facts.
+void TensorFacts::outline_experts(const Model& model) {
+  using Facts = std::tuple<int32_t, Role, Cut, int64_t, int64_t, bool, double,
+                           double, int64_t>;
+  std::vector<std::multiset<Facts>> of_expert(
+      static_cast<size_t>(std::max(1, model.num_experts)));
+  std::vector<size_t> kept;
+  for (size_t t = 0; t < model.tensors.size(); ++t) {
+    const Tensor& tensor = model.tensors[t];
+    if (tensor.expert <= 0) kept.push_back(t);
+    if (tensor.expert >= 0)
+      of_expert[static_cast<size_t>(tensor.expert)].insert(
+          {tensor.layer, tensor.role, tensor.cut, tensor.rows(), tensor.cols(),
+           tensor.frozen, step_seconds[t], alone[t], state_bytes[t]});
+  }
+  const bool are_alike = std::ranges::all_of(
+      of_expert, [&](const auto& facts) { return facts == of_expert.front(); });
+  outline = model;
+  if (!are_alike || model.num_experts < 2) return;
+  experts_alike = model.num_experts;
+  const auto keep = [&](auto& all) {
+    auto whole = std::exchange(all, {});
+    for (const size_t t : kept) all.push_back(whole[t]);
+  };
+  keep(outline.tensors);
+  keep(step_seconds);
+  keep(alone);
+  keep(state_bytes);
 }
 
 MeshBounds::MeshBounds(const MeshQuestion& question, const TensorFacts& facts,
                        const Mesh& mesh)
     : question_(question),
+      facts_(facts),
       mesh_(mesh),
       links_(question.options.links),
-      has_experts_(canzona::has_experts(*question.model)),
-      spreads_(facts.spreads) {
-  const Model& model = *question.model;
+      has_experts_(canzona::has_experts(facts.outline)),
+      is_tied_(is_tied(facts.outline)) {
+  const Model& model = facts.outline;
   for (const int32_t number : stages_to_look_at(mesh)) {
     Stage& stage = stages_.emplace_back();
     stage.number = number;
@@ -73,55 +112,79 @@ MeshBounds::MeshBounds(const MeshQuestion& question, const TensorFacts& facts,
     stage.uses = uses_of(calls_of(model, mesh, number, passes));
     stage.module_class.assign(static_cast<size_t>(num_modules(model)), -1);
   }
-  classify(facts);
+  classify();
+  for (Stage& stage : stages_) count_uses(stage);
+}
+
+// A tensor that is alone in its module needs no staging.
+void MeshBounds::size_pools(const std::vector<Pooled>& dense,
+                            const std::vector<Pooled>& experts, Stage& stage) {
+  std::vector<int64_t> both, apart;
+  int64_t staged = 0, staged_apart = 0;
+  const auto staging = [](const Pooled& module) {
+    return module.tensors > 1 ? module.trained : 0;
+  };
+  for (size_t m = 0; m < dense.size(); ++m) {
+    apart.push_back(experts[m].elements);
+    both.push_back(dense[m].elements + experts[m].elements);
+    staged = std::max(staged, staging(dense[m]) + staging(experts[m]));
+    staged_apart = std::max(staged_apart, staging(experts[m]));
+  }
+  auto& [of_dense, of_experts] = stage.kept;
+  const int64_t slot = usual_slot(both), most = std::ranges::max(both);
+  of_experts.slot = usual_slot(apart);
+  of_dense.slot = std::max<int64_t>(0, slot - of_experts.slot);
+  of_dense.large_slot = most > slot ? most : 0;
+  of_experts.staging = staged_apart;
+  of_dense.staging = staged - staged_apart;
 }
 
 // Tensors of other stages than those that are looked at do not count.
-void MeshBounds::classify(const TensorFacts& facts) {
-  const Model& model = *question_.model;
+void MeshBounds::classify() {
+  const Model& model = facts_.outline;
   const auto modules = static_cast<size_t>(num_modules(model));
   std::vector<std::map<Shards, int64_t>> alike(2 * modules);
-  std::vector<std::vector<int64_t>> of_module(2 * stages_.size(),
-                                              std::vector<int64_t>(modules, 0));
+  std::vector<std::vector<Pooled>> of_module(2 * stages_.size(),
+                                             std::vector<Pooled>(modules));
   for (size_t t = 0; t < model.tensors.size(); ++t) {
     const Tensor& tensor = model.tensors[t];
     const int32_t number = stage_of(mesh_, model, tensor);
     const size_t part = part_number(tensor.expert >= 0);
     const auto module = static_cast<size_t>(module_of(model, tensor));
     const int64_t elements = shard_elements(mesh_, tensor);
-    const bool first = ep_of(mesh_, model, tensor) <= 0;
+    // Tensors for which this one stands, and those of ep rank 0.
+    const int64_t all = part == 1 ? facts_.experts_alike : 1;
+    const int64_t here = all > 1 ? all / mesh_.ep
+                                 : (ep_of(mesh_, model, tensor) <= 0 ? 1 : 0);
     for (size_t s = 0; s < stages_.size(); ++s) {
       if (stages_[s].number != number) continue;
       Kept& kept = stages_[s].kept[part];
       const int64_t ranks = part == 1 ? mesh_.ep : 1;
-      kept.all += elements / ranks;
-      if (!tensor.frozen) kept.trained += elements / ranks;
-      kept.state_bytes += facts.state_bytes[t] / mesh_.tp / ranks;
-      kept.step_seconds +=
-          facts.step_seconds[t] / mesh_.tp / static_cast<double>(ranks);
-      if (first) of_module[2 * s + part][module] += elements;
+      kept.all += all * elements / ranks;
+      if (!tensor.frozen) kept.trained += all * elements / ranks;
+      kept.state_bytes += all * (facts_.state_bytes[t] / mesh_.tp) / ranks;
+      kept.step_seconds += static_cast<double>(all) * facts_.step_seconds[t] /
+                           mesh_.tp / static_cast<double>(ranks);
+      Pooled& pooled = of_module[2 * s + part][module];
+      pooled.elements += here * elements;
+      pooled.tensors += here;
+      if (!tensor.frozen) pooled.trained += here * elements;
       stages_[s].module_class[module] = 0;
-      if (facts.alone[t] > 0)
+      if (facts_.alone[t] > 0)
         stages_[s].matrices[part].insert(
-            {.seconds = facts.alone[t],
+            {.seconds = facts_.alone[t],
              .rows = shard_rows(mesh_, tensor),
              .cols = shard_cols(mesh_, tensor),
              .planes = tensor.cut == Cut::kNone ? 1 : mesh_.tp});
     }
-    if (first)
-      ++alike[2 * module + part][{.rows = shard_rows(mesh_, tensor),
-                                  .cols = shard_cols(mesh_, tensor),
-                                  .trained = !tensor.frozen,
-                                  .matrix = facts.step_seconds[t] > 0}];
+    if (here > 0)
+      alike[2 * module + part][{.rows = shard_rows(mesh_, tensor),
+                                .cols = shard_cols(mesh_, tensor),
+                                .trained = !tensor.frozen,
+                                .matrix = facts_.step_seconds[t] > 0}] += here;
   }
   for (size_t s = 0; s < stages_.size(); ++s)
-    for (const size_t part : {0, 1}) {
-      const std::vector<int64_t>& sizes = of_module[2 * s + part];
-      Kept& kept = stages_[s].kept[part];
-      kept.slot = usual_slot(sizes);
-      kept.large_slot = std::ranges::max(sizes);
-      if (kept.large_slot == kept.slot) kept.large_slot = 0;
-    }
+    size_pools(of_module[2 * s], of_module[2 * s + 1], stages_[s]);
   std::map<ModuleClass, int32_t> known;
   for (size_t m = 0; m < modules; ++m) {
     ModuleClass own;
@@ -137,17 +200,40 @@ void MeshBounds::classify(const TensorFacts& facts) {
   }
 }
 
+// Every module is used in the same way in every micro-batch.
+void MeshBounds::count_uses(Stage& stage) const {
+  stage.counts.assign(classes_.size(), {});
+  for (const ModuleUse& use : stage.uses) {
+    auto& counts = stage.counts[static_cast<size_t>(
+        stage.module_class[static_cast<size_t>(use.module)])];
+    counts[0] += 1;
+    if (use.completes()) counts[1] += 1;
+  }
+  for (const int32_t c : stage.module_class)
+    if (c >= 0) stage.counts[static_cast<size_t>(c)][2] += 1;
+}
+
 std::vector<MeshPace> MeshBounds::paces(
     const std::vector<MeshChoice>& settings) const {
-  const Plan shape = shape_of(question_, mesh_);
+  Plan shape;
+  shape.model = facts_.outline;
+  shape.mesh = mesh_;
+  shape.options = question_.options;
   std::vector<MeshPace> out;
   for (const MeshChoice& choice : settings) {
     MeshPace& pace = out.emplace_back();
     pace.num_micro_batches = choice.num_micro_batches;
-    pace.activations = terms_of(question_, choice).activations;
-    pace.batch = micro_batch_of(shape, work_of(question_, choice));
-    for (const Stage& stage : stages_)
+    pace.activations = activation_bytes(facts_.outline, mesh_,
+                                        activation_load(question_, choice));
+    Workload work = work_of(question_, choice);
+    work.compute.weights = facts_.weights;
+    pace.batch = micro_batch_of(shape, work);
+    for (const Stage& stage : stages_) {
       pace.use_seconds.push_back(use_seconds(stage, pace.batch));
+      pace.longest_pass = std::max(
+          pace.longest_pass, std::reduce(pace.use_seconds.back().begin(),
+                                         pace.use_seconds.back().end()));
+    }
   }
   return out;
 }
@@ -171,28 +257,33 @@ std::vector<double> MeshBounds::use_seconds(const Stage& stage,
   return out;
 }
 
-int64_t MeshBounds::memory(const ZeroSizes& dense,
-                           const ZeroSizes& experts) const {
+BytesByStage MeshBounds::memory(const ZeroSizes& sizes, bool experts) const {
   const int64_t parameter = size_of(question_.options.parameters);
   const int64_t gradient = size_of(question_.gradients);
   const int64_t master = master_bytes_per_element(question_.options.parameters);
-  int64_t most = 0;
-  for (const Stage& stage : stages_) {
-    int64_t own = 0;
-    for (const bool of_experts : {false, true}) {
-      const ZeroSizes& sizes = of_experts ? experts : dense;
-      const Kept& kept = stage.kept[part_number(of_experts)];
-      if (sizes.z1 == 0) continue;
-      const int64_t slots = kept.slot + kept.large_slot;
-      own += kept.all * parameter / sizes.z3 +
+  BytesByStage out = {};
+  if (sizes.z1 == 0) return out;
+  for (size_t s = 0; s < stages_.size(); ++s) {
+    const Kept& kept = stages_[s].kept[part_number(experts)];
+    const int64_t slots = kept.slot + kept.large_slot;
+    const int64_t staging =
+        sizes.places() > 1 &&
+                question_.options.zero.message == MessageUnit::kModule
+            ? kept.staging
+            : 0;
+    out[s] = kept.all * parameter / sizes.z3 +
              kept.trained * gradient / sizes.z2 +
              (kept.trained * master + kept.state_bytes) / sizes.z1 +
              (sizes.z3 > 1 ? slots * parameter : 0) +
-             (sizes.z2 > 1 ? slots * kBytesPerFp32 : 0) - kRoundedBytes;
-    }
-    most = std::max(most, own);
+             (sizes.z2 > 1 ? slots * kBytesPerFp32 : 0) +
+             staging * (parameter + kBytesPerFp32) - kRoundedBytes;
   }
-  return most;
+  return out;
+}
+
+int64_t MeshBounds::memory(const ZeroSizes& dense,
+                           const ZeroSizes& experts) const {
+  return fullest(memory(dense, false), memory(experts, true));
 }
 
 // Its owner gets the pieces of all other ranks, computes, and sends updates.
@@ -215,7 +306,6 @@ double MeshBounds::alone_seconds(const Largest& matrix,
 
 PoolSlots MeshBounds::slots(const ZeroSizes& dense, const ZeroSizes& experts,
                             int64_t activations) const {
-  const Model& model = *question_.model;
   const PlanOptions& options = question_.options;
   int32_t prefetch = options.zero.prefetch;
   if (prefetch == kAutoPrefetch && options.memory_cap_bytes == 0)
@@ -232,12 +322,11 @@ PoolSlots MeshBounds::slots(const ZeroSizes& dense, const ZeroSizes& experts,
       bytes.usual += kept.slot * (size_of(options.parameters) + kBytesPerFp32);
       bytes.large += kept.large_slot * size_of(options.parameters);
     }
-    const int32_t fit = bytes.fit_in(room, model);
+    const int32_t fit = bytes.fit_in(room, facts_.outline);
     prefetch = prefetch < 0 ? fit : std::min(prefetch, fit);
   }
-  const bool tied = is_tied(model);
   const auto count = [&](int32_t ahead) {
-    return static_cast<size_t>((tied ? 3 : 1) + ahead);
+    return static_cast<size_t>((is_tied_ ? 3 : 1) + ahead);
   };
   return {count(prefetch), count(std::min(prefetch, kMostScatterAhead))};
 }
@@ -412,7 +501,7 @@ ModuleOps MeshBounds::module_ops(const Part& part,
         group(part.stage, part.step, sizes.z2),
         trained * static_cast<double>(kBytesPerFp32) * places / sizes.z2, false,
         part.reach);
-  if (!spreads_) return out;
+  if (!facts_.spreads) return out;
   // The longest run is at least the mean, and a whole matrix. Buckets of plain
   // parts may hold matrices of several modules.
   double run = trained * places / sizes.z1;

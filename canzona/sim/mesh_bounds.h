@@ -16,6 +16,7 @@
 // Values; any thread.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <set>
@@ -27,15 +28,24 @@
 
 namespace canzona {
 
-// The facts of a question that do not depend on the layout, by tensor.
+// The facts of a question that do not depend on the layout. Vectors are by
+// tensor of the outline.
 struct TensorFacts {
   explicit TensorFacts(const MeshQuestion& question);
 
+  // The model with one expert of each layer, which stands for all of them; the
+  // whole model if experts of a layer differ.
+  Model outline;
+  int32_t experts_alike = 1;    // experts for which one of the outline stands
+  std::vector<double> weights;  // weights_per_token() of the whole model
   std::vector<double> step_seconds;  // of its matrices, mean over a period
   // Of a matrix that is the whole tensor and is computed by one rank; else 0.
   std::vector<double> alone;
   std::vector<int64_t> state_bytes;  // of its matrices, or of AdamW
   bool spreads = true;  // homes receive only sums of what they keep
+
+ private:
+  void outline_experts(const Model& model);
 };
 
 // The time for which an operation holds a rank's ports at least, by leg; of
@@ -47,6 +57,9 @@ struct PortTime {
   double longest() const { return intra > inter ? intra : inter; }
   friend PortTime operator+(const PortTime& a, const PortTime& b) {
     return {a.intra + b.intra, a.inter + b.inter};
+  }
+  friend PortTime operator*(double times, const PortTime& a) {
+    return {times * a.intra, times * a.inter};
   }
 };
 struct OpTime {
@@ -75,6 +88,23 @@ struct PoolSlots {
   size_t scatters = 1;
 };
 
+// The stages that are looked at: the first, a middle one and the last.
+inline constexpr size_t kMostStages = 3;
+using BytesByStage = std::array<int64_t, kMostStages>;
+inline int64_t fullest(const BytesByStage& dense, const BytesByStage& experts) {
+  int64_t most = 0;
+  for (size_t s = 0; s < kMostStages; ++s)
+    most = std::max(most, dense[s] + experts[s]);
+  return most;
+}
+
+// What an iteration moves at least over a rank's ports, by stage: in a
+// micro-batch, in sums before the step and in publications after it.
+struct PortLoad {
+  PortTime moved = {}, summed = {}, sent = {};
+};
+using LoadByStage = std::array<PortLoad, kMostStages>;
+
 // What depends on micro-batch and recomputation alone.
 struct MeshPace {
   int64_t num_micro_batches = 1;
@@ -82,10 +112,12 @@ struct MeshPace {
   MicroBatch batch = {};
   // By stage that is looked at, and by use in a micro-batch.
   std::vector<std::vector<double>> use_seconds;
+  double longest_pass = 0;  // of a micro-batch, on the slowest of the stages
 };
 
 class MeshBounds {
  public:
+  // Question and facts must outlive the bounds.
   MeshBounds(const MeshQuestion& question, const TensorFacts& facts,
              const Mesh& mesh);
 
@@ -93,8 +125,10 @@ class MeshBounds {
   bool has_experts() const { return has_experts_; }
 
   std::vector<MeshPace> paces(const std::vector<MeshChoice>& settings) const;
-  // Bytes of the fullest rank without activations; sizes with z1 = 0 count
-  // nothing.
+  // Bytes of a rank without activations, of dense tensors or of experts; sizes
+  // with z1 = 0 count nothing.
+  BytesByStage memory(const ZeroSizes& sizes, bool experts) const;
+  // Of the fullest rank.
   int64_t memory(const ZeroSizes& dense, const ZeroSizes& experts) const;
   double step_seconds(const ZeroSizes& dense, const ZeroSizes& experts) const;
 
@@ -106,13 +140,18 @@ class MeshBounds {
   // By stage that is looked at.
   std::vector<StageOps> ops(const ZeroSizes& sizes, bool experts, bool apart,
                             Reach reach) const;
+  // What these operations hold the ports for.
+  LoadByStage loads(const std::vector<StageOps>& ops) const;
   // Slots of pools at most, if what the memory bound leaves of the cap is used
   // to gather ahead.
   PoolSlots slots(const ZeroSizes& dense, const ZeroSizes& experts,
                   int64_t activations) const;
 
-  // Operations that are null are not counted. With slots the bound is tighter,
-  // but takes as long as there are micro-batches.
+  // The time of compute alone or of all bytes on one port, whichever is longer:
+  // a bound that is found at once.
+  double busiest_seconds(const MeshPace& pace, const LoadByStage& dense,
+                         const LoadByStage& experts, double step) const;
+  // Operations that are null are not counted. With slots the bound is tighter.
   double seconds(const MeshPace& pace, const std::vector<StageOps>* dense,
                  const std::vector<StageOps>* experts, double step,
                  const PoolSlots* slots = nullptr) const;
@@ -133,9 +172,16 @@ class MeshBounds {
   // Sums over the tensors of a stage: a shard of each.
   struct Kept {
     int64_t all = 0, trained = 0;      // elements
-    int64_t slot = 0, large_slot = 0;  // of pools, as in PoolSizes
+    // Of pools, as in PoolSizes. Experts of a layer may be in one slot with its
+    // dense tensors, so those of dense tensors are what this takes in addition.
+    int64_t slot = 0, large_slot = 0;
+    int64_t staging = 0;
     int64_t state_bytes = 0;           // a tp rank's even share
     double step_seconds = 0;           // likewise
+  };
+  // What a rank has of a module.
+  struct Pooled {
+    int64_t elements = 0, trained = 0, tensors = 0;
   };
   // A matrix that one rank computes, and a shard of it.
   struct Largest {
@@ -148,6 +194,8 @@ class MeshBounds {
     int32_t number = 0;
     std::vector<ModuleUse> uses;        // of one micro-batch
     std::vector<int32_t> module_class;  // by module; -1: in other stages
+    // By class: uses, uses that complete a gradient, modules.
+    std::vector<std::array<double, 3>> counts = {};
     std::array<Kept, 2> kept = {};      // dense, experts of an ep rank
     std::array<std::set<Largest>, 2> matrices = {};
   };
@@ -167,7 +215,10 @@ class MeshBounds {
     int64_t inside = 1;            // ranks on the first one's node
   };
 
-  void classify(const TensorFacts& facts);
+  void classify();
+  void count_uses(Stage& stage) const;
+  static void size_pools(const std::vector<Pooled>& dense,
+                         const std::vector<Pooled>& experts, Stage& stage);
   std::vector<double> use_seconds(const Stage& stage,
                                   const MicroBatch& batch) const;
   double largest_slice(const ModuleClass& of, bool experts,
@@ -189,10 +240,11 @@ class MeshBounds {
                        const PoolSlots* slots = nullptr) const;
 
   const MeshQuestion& question_;
+  const TensorFacts& facts_;
   Mesh mesh_;
   Links links_;
   bool has_experts_ = false;
-  bool spreads_ = true;
+  bool is_tied_ = false;
   std::vector<Stage> stages_;
   std::vector<ModuleClass> classes_;
 };

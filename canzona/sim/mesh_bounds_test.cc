@@ -15,7 +15,8 @@ void expect_bounds(const MeshQuestion& question, const MeshChoice& choice) {
   } catch (const UsageError&) {
     return;  // the groups do not allow these collectives
   }
-  const MeshBounds bounds(question, TensorFacts(question), choice.mesh);
+  const TensorFacts facts(question);
+  const MeshBounds bounds(question, facts, choice.mesh);
   const MeshPace pace = bounds.paces({choice}).front();
   const bool apart = bounds.is_apart(choice.dense, choice.experts);
   const auto dense = bounds.ops(choice.dense, false, apart, choice.reach);
@@ -28,6 +29,11 @@ void expect_bounds(const MeshQuestion& question, const MeshChoice& choice) {
   const double loose = bounds.seconds(pace, &dense, own, step);
   EXPECT_LE(loose, weighed.seconds()) << to_string(choice);
   EXPECT_LE(bounds.seconds(pace, nullptr, nullptr, step), loose * (1 + 1e-9));
+  EXPECT_LE(bounds.busiest_seconds(
+                pace, bounds.loads(dense),
+                own == nullptr ? LoadByStage{} : bounds.loads(*own), step),
+            loose * (1 + 1e-9))
+      << to_string(choice);
   const PoolSlots slots =
       bounds.slots(choice.dense, choice.experts, pace.activations);
   EXPECT_LE(bounds.seconds(pace, &dense, own, step, &slots), weighed.seconds())
@@ -73,10 +79,34 @@ TEST(MeshBounds, NothingDoesUnderACapAndWithOtherOptions) {
   }
 }
 
+// Iterations of many micro-batches are extrapolated; bounds hold for them, too.
+TEST(MeshBounds, NothingTakesLessTimeWithManyMicroBatches) {
+  for (int model = 0; model < kNumSearchedModels; ++model) {
+    AskedMesh asked(searched_model(model), 8);
+    asked.question.global_batch = int64_t{8} * 32 * 90;
+    asked.question.limits.fix("tokens=32");
+    asked.question.options.links.inter_bytes_per_second =
+        model % 2 == 0 ? 2e7 : 1e9;
+    expect_bounds_of_some(asked, 15, static_cast<uint64_t>(model));
+  }
+}
+
+// Of experts that differ none stands for the others, and the bounds hold.
+TEST(MeshBounds, HoldForExpertsThatDiffer) {
+  AskedMesh asked(toy_moe(2, 4), 8);
+  for (Tensor& tensor : asked.model.tensors)
+    if (tensor.expert == 1) tensor.frozen = true;
+  EXPECT_EQ(TensorFacts(asked.question).experts_alike, 1);
+  expect_bounds_of_some(asked, 20, 7);
+  AskedMesh alike(toy_moe(2, 4), 8);
+  EXPECT_EQ(TensorFacts(alike.question).experts_alike, 4);
+}
+
 TEST(MeshBounds, AreExactWhereNothingIsHidden) {
   AskedMesh asked(toy_model(2), 1);
   const MeshChoice choice{.mesh = {}, .dense = {1, 1, 1}, .tokens = 64};
-  const MeshBounds bounds(asked.question, TensorFacts(asked.question), {});
+  const TensorFacts facts(asked.question);
+  const MeshBounds bounds(asked.question, facts, {});
   const MeshPace pace = bounds.paces({choice}).front();
   const double step = bounds.step_seconds(choice.dense, {});
   EXPECT_NEAR(bounds.seconds(pace, nullptr, nullptr, step) /

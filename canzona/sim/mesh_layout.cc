@@ -14,14 +14,18 @@ PlanOptions options_of(const MeshQuestion& question, const MeshChoice& choice) {
   return options;
 }
 
+ActivationLoad activation_load(const MeshQuestion& question,
+                               const MeshChoice& choice) {
+  return {.tokens = question.activations ? choice.tokens : 0,
+          .num_micro_batches = choice.num_micro_batches,
+          .experts_per_token = question.work.compute.experts_per_token,
+          .dtype = question.activations.value_or(DType::kBf16),
+          .recompute = choice.recompute,
+          .experts_assumed = question.experts_assumed};
+}
+
 MemoryTerms terms_of(const MeshQuestion& question, const MeshChoice& choice) {
-  const ActivationLoad load{
-      .tokens = question.activations ? choice.tokens : 0,
-      .num_micro_batches = choice.num_micro_batches,
-      .experts_per_token = question.work.compute.experts_per_token,
-      .dtype = question.activations.value_or(DType::kBf16),
-      .recompute = choice.recompute,
-      .experts_assumed = question.experts_assumed};
+  const ActivationLoad load = activation_load(question, choice);
   return {load, activation_bytes(*question.model, choice.mesh, load),
           question.gradients, question.options.memory_cap_bytes};
 }

@@ -169,6 +169,8 @@ WeighedMesh weigh_mesh(const MeshQuestion& question, const MeshChoice& choice);
 // The request, the memory terms and the work of a layout, with which the rest
 // of the program plans and predicts the same.
 PlanOptions options_of(const MeshQuestion& question, const MeshChoice& choice);
+ActivationLoad activation_load(const MeshQuestion& question,
+                               const MeshChoice& choice);
 MemoryTerms terms_of(const MeshQuestion& question, const MeshChoice& choice);
 Workload work_of(const MeshQuestion& question, const MeshChoice& choice);
 

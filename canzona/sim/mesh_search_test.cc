@@ -163,9 +163,13 @@ TEST(MeshSearch, SaysWhatIsNearestIfNothingFits) {
   MeshAnswer answer = search_meshes(question);
   EXPECT_FALSE(answer.is_found());
   ASSERT_TRUE(answer.nearest.has_value());
-  EXPECT_GT(answer.nearest->lacks_bytes, 0);
-  EXPECT_EQ(answer.nearest->cure, "");
+  EXPECT_THAT(answer.nearest->cure, HasSubstr("--memory-cap "));
   EXPECT_THAT(answer.summary(), HasSubstr("no layout fits"));
+  // The cap that is named is enough.
+  question.options.memory_cap_bytes += answer.nearest->lacks_bytes;
+  EXPECT_TRUE(search_meshes(question).is_found());
+  --question.options.memory_cap_bytes;
+  EXPECT_EQ(weigh_mesh(question, answer.nearest->choice).fits, false);
   // The sizes that are fixed need a byte more.
   AskedMesh other(toy_model(4), 4);
   other.question.limits.fix("dp=4,zero=zero1,recompute=off,tokens=32");
@@ -184,6 +188,38 @@ TEST(MeshSearch, RefusesQuestionsWithoutAnyLayout) {
   AskedMesh shorter(toy_model(1), 4);
   shorter.question.global_batch = 31;
   EXPECT_THROW(search_meshes(shorter.question), UsageError);
+}
+
+// States over more ranks take less memory.
+TEST(MeshSearch, NamesTheRanksThatFit) {
+  constexpr const char* kFixed = "tp=1,pp=1,zero=zero1,recompute=on,tokens=32";
+  AskedMesh many(toy_model(4), 8);
+  many.question.limits.fix(kFixed);
+  const int64_t enough = search_meshes(many.question).best().memory_bytes();
+  AskedMesh few(toy_model(4), 1);
+  few.question.limits.fix(kFixed);
+  few.question.global_batch = many.question.global_batch;
+  few.question.options.memory_cap_bytes = enough;
+  const MeshAnswer answer = search_meshes(few.question);
+  ASSERT_TRUE(answer.nearest.has_value());
+  EXPECT_NE(answer.nearest->cure, "");
+  EXPECT_GT(answer.nearest->lacks_bytes, 0);
+}
+
+TEST(MeshSearch, RefusesWhatIsFixedAndForbidden) {
+  for (const auto& [fixed, forbidden] :
+       {std::pair("tp=2", "tp"), std::pair("recompute=on", "recompute"),
+        std::pair("zero=zero3", "zero"), std::pair("zero=hier:2", "zero"),
+        std::pair("zero=hier:2", "hierarchical")}) {
+    AskedMesh asked(toy_model(2), 4);
+    asked.question.limits.fix(fixed);
+    asked.question.limits.forbid(forbidden);
+    EXPECT_THROW(search_meshes(asked.question), UsageError) << fixed;
+  }
+  AskedMesh asked(toy_model(2), 4);
+  asked.question.limits.fix("tp=1,zero=zero3");
+  asked.question.limits.forbid("tp,hierarchical");
+  EXPECT_TRUE(search_meshes(asked.question).is_found());
 }
 
 TEST(MeshSearch, CountsEveryLayoutOnce) {

@@ -108,7 +108,10 @@ void MeshLimits::fix(std::string_view text, std::string_view option) {
     if (std::ranges::find(seen, name) != seen.end())
       throw UsageError(cat(option, " ", quoted(text), ": ", name, " twice"));
     seen.push_back(name);
-    fix_one(*this, name, word.substr(equals + 1), cat(option, " ", name));
+    // "--zero" says already what it fixes.
+    fix_one(*this, name, word.substr(equals + 1),
+            option == "--" + name ? std::string(option)
+                                  : cat(option, " ", name));
   }
 }
 
@@ -131,7 +134,41 @@ void MeshLimits::forbid(std::string_view text, std::string_view option) {
   }
 }
 
+std::string MeshLimits::contradiction() const {
+  const auto above_one = [](const char* name,
+                            const std::optional<int32_t>& fixed, bool is_not) {
+    return is_not && fixed.value_or(1) > 1 ? cat(name, "=", *fixed) : "";
+  };
+  std::vector<std::string> found = {above_one("tp", tp, no_tp),
+                                    above_one("pp", pp, no_pp),
+                                    above_one("ep", ep, no_ep)};
+  if (no_recompute && recompute.value_or(false))
+    found.emplace_back("recompute=on");
+  for (const std::string& sizes : {zero, zero_experts}) {
+    const bool is_plain = sizes.empty() || sizes == "zero1" || sizes == "none";
+    const bool is_full = is_plain || sizes == "zero2" || sizes == "zero3";
+    if ((no_zero && !is_plain) || (no_hierarchical && !is_full))
+      found.push_back("zero=" + sizes);
+  }
+  for (const std::string& one : found)
+    if (!one.empty()) return one;
+  return "";
+}
+
 namespace {
+
+// Says which axes are fixed.
+std::string no_mesh_text(const Model& model, const MeshLimits& limits) {
+  std::vector<std::string> fixed;
+  for (const auto& [name, size] :
+       {std::pair("dp", limits.dp), std::pair("tp", limits.tp),
+        std::pair("pp", limits.pp), std::pair("ep", limits.ep)})
+    if (size) fixed.push_back(cat(name, "=", *size));
+  const bool lacks_experts =
+      limits.ep.value_or(1) > 1 && model.num_experts == 0;
+  return cat("no mesh of them has ", join(fixed, ", "),
+             lacks_experts ? ": the model has no experts" : "");
+}
 
 std::vector<int32_t> divisors_of(int32_t number) {
   std::vector<int32_t> out;
@@ -182,6 +219,8 @@ MeshSpace meshes_in_space(const Model& model, int32_t ranks,
             allows(limits.ep, limits.no_ep, ep) &&
             (ep == 1 || model.num_experts > 0))
           add(tp, pp, ep);
+  if (space.meshes.empty() && space.refusal.empty())
+    space.refusal = no_mesh_text(model, limits);
   return space;
 }
 

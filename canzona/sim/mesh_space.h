@@ -63,6 +63,8 @@ struct MeshLimits {
   void fix(std::string_view text, std::string_view option = "fix");
   // Reads "pp,hierarchical"; words: tp, pp, ep, zero, hierarchical, recompute.
   void forbid(std::string_view text, std::string_view option = "forbid");
+  // What is both fixed and forbidden, such as "tp=8"; "" if nothing is.
+  std::string contradiction() const;
   friend bool operator==(const MeshLimits&, const MeshLimits&) = default;
 };
 

@@ -183,6 +183,9 @@ struct IterationPrediction {
 std::vector<IterationPrediction> predict_stages(const Plan& plan,
                                                 const Workload& workload);
 
+// Iterations of more micro-batches are extrapolated from this many.
+inline constexpr int64_t kMostSimulated = 32;
+
 // What iterations of a stage have in common, whatever their micro-batches.
 struct StageIteration {
   int32_t stage = 0;

@@ -345,6 +345,27 @@ TEST(PlanIteration, OverlapOrdersAsItShould) {
 }
 
 // Two stages: each waits for one micro-batch of the other.
+// An iteration of many micro-batches is extrapolated; one that is simulated as
+// a whole takes as long, whatever it waits for.
+TEST(PlanIteration, ManyMicroBatchesTakeAsLongAsIfAllWereSimulated) {
+  const Model model = toy_model(3);
+  for (const ZeroSizes sizes :
+       {ZeroSizes{16, 1, 1}, ZeroSizes{16, 16, 16}, ZeroSizes{16, 4, 2}})
+    for (const double flops : {1e6, 1e7, 1e9}) {
+      const Plan plan =
+          plan_of(model, "dp=16", zero_options(sizes), {"adamw", {}});
+      Workload workload = toy_workload(kMostSimulated + 57);
+      workload.compute.flops_per_second = flops;
+      const IterationTime whole =
+          simulate_iteration(plan_iteration(plan, workload, 0));
+      const IterationTime time = predict_iteration(plan, workload).time;
+      EXPECT_NEAR(time.seconds / whole.seconds, 1, 1e-3) << flops;
+      EXPECT_NEAR(time.waited() / whole.seconds,
+                  whole.waited() / whole.seconds, 1e-3);
+      EXPECT_DOUBLE_EQ(time.compute_seconds, whole.compute_seconds);
+    }
+}
+
 TEST(PlanIteration, APipelineHasABubble) {
   const Plan plan = plan_of(toy_model(4), "pp=2", zero_options({1, 1, 1}));
   const IterationPrediction predicted =

@@ -43,7 +43,8 @@ struct AskedMesh {
 };
 
 // A dense model with grouped queries, one with experts, one with a prime number
-// of layers, and one with a vocabulary of a few words.
+// of layers, one with a vocabulary of a few words, and one whose first layer has
+// no experts and whose head is larger than a layer.
 inline Model searched_model(int number) {
   switch (number) {
     case 0:
@@ -52,11 +53,13 @@ inline Model searched_model(int number) {
       return toy_moe(2, 4);
     case 2:
       return read_model("qwen3-0.6b", {.layers = 3, .divisor = 16});
+    case 4:
+      return read_model("deepseek-v2", {.layers = 2, .divisor = 32});
     default:
       return toy_model(2);
   }
 }
-inline constexpr int kNumSearchedModels = 4;
+inline constexpr int kNumSearchedModels = 5;
 
 inline std::vector<ZeroSizes> sizes_of_experts(const Model& model,
                                                const Mesh& mesh) {

@@ -96,7 +96,8 @@ std::vector<PassSeconds> compute_seconds(const Model& model,
                                          const ComputeLoad& load) {
   check_load(model, load);
   const std::vector<double> weights =
-      weights_per_token(model, load.experts_per_token);
+      load.weights.empty() ? weights_per_token(model, load.experts_per_token)
+                           : load.weights;
   // In weights that would take as long.
   const double attention = static_cast<double>(load.length) *
                            static_cast<double>(load.width) *

@@ -62,6 +62,7 @@ struct ComputeLoad {
   int64_t experts_per_token = 0;  // if there are experts
   int32_t tensor_parallel = 1;    // ranks that share every product
   bool recompute = false;
+  std::vector<double> weights = {};  // weights_per_token(), if known already
 
   double attention_rate() const {
     return attention_flops_per_second > 0 ? attention_flops_per_second

@@ -13,7 +13,7 @@
 #include "canzona/plan/predict/summary.h"
 #include "canzona/plan/schedule/iteration.h"
 #include "canzona/plan/schedule/rank_group.h"
-#include "canzona/sim/memory_floor.h"
+#include "canzona/sim/mesh_bounds.h"
 #include "canzona/sim/plan_iteration.h"
 #include "canzona/sim/prediction_inputs.h"
 
@@ -321,7 +321,16 @@ class Weighing {
       : request_(request),
         work_(work),
         cost_(cost),
-        terms_(terms == nullptr ? MemoryTerms{} : *terms) {}
+        terms_(terms == nullptr ? MemoryTerms{} : *terms),
+        question_{.model = &request.model,
+                  .ranks = request.mesh.world(),
+                  .rule = &request.rule,
+                  .options = request.options,
+                  .cost_table = request.cost_table,
+                  .work = work,
+                  .gradients = terms_.gradients},
+        facts_(question_),
+        bounds_(question_, facts_, request.mesh) {}
 
   ZeroWeight operator()(const ZeroChoice& choice) const {
     try {
@@ -337,13 +346,11 @@ class Weighing {
     request.options.strategy = choice.strategy;
     request.options.zero.sizes = choice.sizes;
     if (choice.experts.z1 > 0) request.options.zero.experts = choice.experts;
-    const RankMemory least = least_memory(request, terms_);
     const int64_t cap = request.options.memory_cap_bytes;
-    const int64_t bytes = least.total().value() + terms_.activations;
-    if (cap > 0 && bytes > cap)
+    const int64_t least = least_bytes(request);
+    if (cap > 0 && least > cap)
       return {.is_dropped = true,
-              .memory_bytes = bytes,
-              .memory = least,
+              .memory_bytes = least,
               .experts = choice.experts};
     Plan plan = plan_in_terms(request, terms_);
     if (cost_ != nullptr) plan = with_basis(std::move(plan));
@@ -362,6 +369,19 @@ class Weighing {
             .z3_crosses_nodes = crosses_nodes(plan, &ZeroSizes::z3)};
   }
 
+  // Experts that are not planned apart have the sizes of dense tensors, or plain
+  // ZeRO-1 over their own ranks.
+  int64_t least_bytes(const PlanRequest& request) const {
+    const Mesh& mesh = request.mesh;
+    const ZeroOptions zero =
+        resolve_zero(request.options.zero, mesh, request.model);
+    ZeroSizes experts = zero.experts;
+    if (experts.z1 == 0 && bounds_.has_experts())
+      experts = mesh.ep == 1 ? zero.sizes
+                             : ZeroSizes{mesh.expert_homes(), 1, 1};
+    return bounds_.memory(zero.sizes, experts) + terms_.activations;
+  }
+
   Plan with_basis(Plan plan) const {
     plan.cost_basis = *cost_;
     for (PlanPart& part : plan.parts) part.cost_basis = *cost_;
@@ -372,6 +392,9 @@ class Weighing {
   const Workload& work_;
   const CostBasis* cost_;
   MemoryTerms terms_;
+  MeshQuestion question_;
+  TensorFacts facts_;
+  MeshBounds bounds_;
 };
 
 ZeroComparison described(const PlanRequest& request, const Workload& work,

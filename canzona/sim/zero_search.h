@@ -169,7 +169,9 @@ struct ZeroComparison {
   ZeroSearch search = {};
 
   int64_t total(const RankedZero& row) const {
-    return row.weight.memory.total().value() + beside_bytes;
+    return row.weight.is_dropped
+               ? row.weight.memory_bytes
+               : row.weight.memory.total().value() + beside_bytes;
   }
   // Tokens of an iteration, the same for all rows; 0 if compute is not counted.
   double global_batch() const;

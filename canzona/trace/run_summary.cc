@@ -64,6 +64,8 @@ StepMetrics read_line(std::string_view line, const std::string& where) {
   if (object.contains("clipped_heads"))
     m.clipped_heads =
         get_integer(object, "clipped_heads", 0, kMaxStepInteger, where);
+  if (object.contains("flops_per_second"))
+    m.flops_per_second = get_number(object, "flops_per_second", where);
   if (object.contains("mfu")) m.mfu = number_or_nan(object, "mfu", where);
   if (object.contains("eval_loss"))
     m.eval_loss = number_or_nan(object, "eval_loss", where);
@@ -97,6 +99,8 @@ std::string json_line(const StepMetrics& metrics) {
       .field("memory_bytes", metrics.memory_bytes)
       .field("tokens", metrics.tokens)
       .field("seconds", metrics.seconds);
+  if (metrics.flops_per_second)
+    out.field("flops_per_second", *metrics.flops_per_second);
   if (metrics.mfu) out.field("mfu", *metrics.mfu);
   if (metrics.skipped) {
     out.field("skipped", true);
@@ -219,7 +223,8 @@ constexpr Named<RunSummary, double> kRates[] = {
 };
 constexpr Named<RunEnvironment, std::string> kEnvironment[] = {
     {"host", &RunEnvironment::host},     {"cpu", &RunEnvironment::cpu},
-    {"blas", &RunEnvironment::blas},     {"version", &RunEnvironment::version},
+    {"blas", &RunEnvironment::blas},     {"gpu", &RunEnvironment::gpu},
+    {"version", &RunEnvironment::version},
     {"commit", &RunEnvironment::commit},
 };
 

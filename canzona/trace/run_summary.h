@@ -53,8 +53,9 @@ struct StepMetrics {
   // before it, and how many heads were clipped after it.
   std::optional<double> largest_logit = {};
   std::optional<int64_t> clipped_heads = {};
-  // Model flop/s relative to the rate of matrix products alone, if that is
-  // known.
+  // Model flop/s, and their share of the rate of matrix products alone, if that
+  // is known: on a CPU as measured, on a GPU its nominal peak.
+  std::optional<double> flops_per_second = {};
   std::optional<double> mfu = {};
   std::optional<double> eval_loss = {};  // if it was measured after the step
 };
@@ -97,6 +98,7 @@ struct RunEnvironment {
   std::string cpu;
   int64_t cores = 0;
   std::string blas;
+  std::string gpu = {};  // with its libraries and algorithms; "": a CPU computed
   std::string version;
   std::string commit;
 };
@@ -143,7 +145,7 @@ struct RunSummary {
   double spike_over = kNone;
   int64_t eval_sequences = 0;  // of the last evaluation
   double flops_per_token = 0;  // of the model, forward and backward
-  // Flop/s of matrix products alone, all ranks together; 0: not measured.
+  // Flop/s of matrix products alone, all ranks together; 0: not known.
   double product_flops_per_second = 0;
   std::vector<std::string> notes;  // for the user, about the files
   std::string model;               // "tiny"

@@ -133,6 +133,8 @@ std::vector<Scalar> scalars_of(const StepMetrics& metrics) {
   };
   if (metrics.largest_logit)
     scalars.push_back({"attention/largest_logit", *metrics.largest_logit});
+  if (metrics.flops_per_second)
+    scalars.push_back({"speed/flops_per_second", *metrics.flops_per_second});
   if (metrics.mfu) scalars.push_back({"speed/mfu", *metrics.mfu});
   if (metrics.eval_loss)
     for (Scalar& scalar : evaluation_scalars(*metrics.eval_loss))

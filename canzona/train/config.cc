@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "canzona/base/check.h"
+#include "canzona/base/device_kind.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/train/config_keys.h"
@@ -106,12 +107,21 @@ bool is_former_exchange(const Setting& setting) {
          (*word == "auto" || *word == "rounds" || *word == "strips");
 }
 
+// The key said on or off before it said what is recomputed.
+Setting in_words_of_today(Setting setting) {
+  if (setting.key != "model.recompute") return setting;
+  const std::string text = std::visit(OptionText{}, setting.value);
+  if (text == "on" || text == "true") setting.value = RawText{"layer"};
+  if (text == "off" || text == "false") setting.value = RawText{"off"};
+  return setting;
+}
+
 void apply(const Settings& settings, const std::vector<ConfigKey>& keys,
            TrainConfig& config) {
   for (const Setting& setting : settings) {
     const auto key = std::ranges::find(keys, setting.key, &ConfigKey::name);
     if (key != keys.end()) {
-      key->set(setting);
+      key->set(in_words_of_today(setting));
     } else if (is_rule_option(setting.key)) {
       refuse_own_keys(setting);
       config.rule.options[option_name(setting.key)] =
@@ -204,7 +214,7 @@ std::string origins_of_options(const TrainConfig& c) {
 void require_known_options(const TrainConfig& c) {
   std::vector<std::string> known;
   for (const auto& [name, value] :
-       make_rule_facts(c.rule.name, with_device(c.rule.name, {}, "cpu"))
+       make_rule_facts(c.rule.name, with_device(c.rule.name, {}, c.device))
            ->options())
     if (!has_own_key(name)) known.push_back(name);
   for (const auto& [name, value] : c.rule.options)
@@ -265,7 +275,8 @@ bool may_lower_micro_batch(const TrainConfig& c) {
 // The number of sequences that a rank must take at once, after lowering it if
 // allowed.
 int64_t least_micro_batch(const TrainConfig& c) {
-  return may_lower_micro_batch(c) ? 1 : c.batch.micro;
+  return may_lower_micro_batch(c) || c.chooses_micro_batch() ? 1
+                                                             : c.batch.micro;
 }
 
 // "1 rank", "2 ranks"
@@ -283,7 +294,8 @@ std::string batch_advice(const TrainConfig& c, int64_t homes) {
 }
 
 void check_batch(const TrainConfig& c, const Mesh& mesh) {
-  if (c.batch.global % (c.batch.micro * mesh.homes()) == 0) return;
+  const int64_t micro = std::max<int64_t>(c.batch.micro, 1);
+  if (c.batch.global % (micro * mesh.homes()) == 0) return;
   const int64_t least = least_micro_batch(c), homes = mesh.homes();
   const char* on = homes == 1 ? " on " : " on each of ";
   throw UsageError(
@@ -297,7 +309,9 @@ void check_batch(const TrainConfig& c, const Mesh& mesh) {
 // Lowers the micro-batch to what a rank has, if allowed.
 void fit_micro_batch(TrainConfig& c, const Mesh& mesh) {
   const int64_t homes = mesh.homes();
-  if (!may_lower_micro_batch(c) || c.batch.global % homes != 0) return;
+  if (!may_lower_micro_batch(c) || c.chooses_micro_batch() ||
+      c.batch.global % homes != 0)
+    return;
   const int64_t fits = divisor_up_to(c.batch.global / homes, c.batch.micro);
   if (fits == c.batch.micro) return;
   c.batch.micro = fits;
@@ -447,10 +461,30 @@ RuleOptions rule_options_of(const TrainConfig& c) {
   // A preset of the rule has its own values for these.
   if (c.rule.name == kElementRule && !options.contains("preset"))
     options.merge(adamw_options_of(c));
-  return with_device(c.rule.name, options, "cpu");
+  return with_device(c.rule.name, options, c.device);
+}
+
+// What only a GPU has, and what it does not have.
+void check_device(const TrainConfig& c) {
+  if (device_kind(c.device).has_own_memory) {
+    require(c.model.experts == 0, named(c, "model.experts", c.model.experts),
+            cat("0 with device ", c.device,
+                ", on which experts cannot be trained yet"));
+    require(!chooses_zero(c) && !chooses_experts(c),
+            named(c, chooses_zero(c) ? "zero.sizes" : "zero.experts") + " auto",
+            cat("sizes with device ", c.device, ", such as zero1 or zero3"));
+    return;
+  }
+  require(!c.chooses_micro_batch(), named(c, "batch.micro") + " auto",
+          cat("a number with device ", c.device));
+  require(c.transport != "nccl", named(c, "transport") + " nccl",
+          cat("device cuda, found ", c.device));
+  require(c.attention == "cudnn", named(c, "attention") + " plain",
+          cat("device cuda, found ", c.device));
 }
 
 void check_config(const TrainConfig& config) {
+  check_device(config);
   check_model(config);
   check_rule(config);
   TrainConfig settled = config;

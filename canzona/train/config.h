@@ -55,6 +55,8 @@ double rate_factor(int64_t step, int64_t steps,
 
 // Numbers are zero until the preset provides them.
 struct TrainConfig {
+  static constexpr int64_t kAutoMicroBatch = 0;
+
   std::string preset = "tiny";
   int64_t seed = 1;
   int64_t steps = 0;
@@ -78,7 +80,7 @@ struct TrainConfig {
     bool qk_norm = true;
     double rope_base = 10000;
     double norm_epsilon = 1e-6;
-    bool recompute = false;
+    std::string recompute = "off";
     int64_t experts = 0;
     int64_t experts_per_token = 2;
     int64_t expert_ffn = 0;
@@ -87,7 +89,7 @@ struct TrainConfig {
   } model = {};
   struct {
     int64_t global = 0;
-    int64_t micro = 0;
+    int64_t micro = 0;  // kAutoMicroBatch: the largest that fits
   } batch = {};
   struct {
     std::string name = kDefaultRule;
@@ -133,6 +135,8 @@ struct TrainConfig {
   std::string mesh = {};   // "": dp over all ranks
   int64_t ranks = 0;       // 0: as many as in the mesh
   std::string transport = "auto";
+  std::string device = "cpu";
+  std::string attention = "cudnn";
   std::string wire = "fp32";
   std::string run = {};  // "": nothing is written
   struct {
@@ -144,6 +148,7 @@ struct TrainConfig {
   const std::string& origin(const std::string& key) const {
     return origins.at(key);
   }
+  bool chooses_micro_batch() const { return batch.micro == kAutoMicroBatch; }
 };
 
 // Applies defaults, the preset's values, then `given` in order. UsageError

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "canzona/base/check.h"
+#include "canzona/base/device_kind.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/option_table.h"
@@ -342,14 +343,14 @@ std::vector<ConfigKey> config_keys(TrainConfig& c) {
       stays(yes("model.qk_norm", m.qk_norm, "queries and keys are normalized per head, as in Qwen3; off: as in Llama")),
       stays(real("model.rope_base", m.rope_base, 1, 1e12, "base of the rotary angles")),
       stays(real("model.norm_epsilon", m.norm_epsilon, 1e-12, 1, "added to the mean square in norms")),
-      may(yes("model.recompute", m.recompute, kRecomputeHelp)),
+      may(text("model.recompute", m.recompute, "what layers compute again in backward instead of keeping it: mlp, gate and up; layer, all but their input", {"off", "mlp", "layer"})),
       stays(whole("model.experts", m.experts, 0, 1 << 16, "experts per layer; 0: a dense mlp")),
       stays(whole("model.experts_per_token", m.experts_per_token, 1, 1 << 16, "experts per token")),
       stays(whole("model.expert_ffn", m.expert_ffn, 0, 1 << 24, "inner width of an expert")),
       stays(whole("model.shared_experts", m.shared_experts, 0, 1 << 10, "shared experts, which process every token")),
       may(real("model.balance_coefficient", m.balance_coefficient, 0, kInf, "coefficient of the loss that spreads tokens over experts")),
       may(whole("batch.global", c.batch.global, 1, 1 << 30, "sequences per step, over all ranks")),
-      may(whole("batch.micro", c.batch.micro, 1, 1 << 20, "sequences per forward and backward; the gradients of a step's micro-batches are accumulated; a preset's value is lowered to fit the mesh")),
+      may(ConfigKey{"batch.micro", &c.batch.micro, "sequences per forward and backward; the gradients of a step's micro-batches are accumulated; a preset's value is lowered to fit the mesh; auto, on a GPU: as many as fit", 0, 1 << 20, {"auto"}}, by("--micro-batch N", OptionGroup::kMemory, 1)),
       stays(text("rule.name", c.rule.name, kRuleHelp, rule_names()), by("--rule RULE", OptionGroup::kWhat, 5)),
       may(real("rule.learning_rate", c.rule.learning_rate, 0, kInf, "peak learning rate of the matrices inside layers"), by("--learning-rate RATE", OptionGroup::kWhat, 7)),
       may(real("rule.weight_decay", c.rule.weight_decay, 0, kInf, "weight decay of the matrices inside layers")),
@@ -381,7 +382,9 @@ std::vector<ConfigKey> config_keys(TrainConfig& c) {
       may(text("links.model", c.link_model, "links to model between threads, such as intra=2GB/s,inter=0.2GB/s; without it: plain memory copies"), by("--link SPEEDS", OptionGroup::kMemory, 91)),
       may(text("mesh", c.mesh, "sizes of the axes dp, tp, pp, ep, such as dp=2,tp=2; without it: dp over all ranks or cores"), by("--mesh AXES", OptionGroup::kRanks, 1)),
       may(whole("ranks", c.ranks, 0, static_cast<double>(kMaxWorld), "number of ranks; 0: that of the mesh"), by("--ranks N", OptionGroup::kRanks, 2)),
-      may(text("transport", c.transport, "ranks are threads, or processes that communicate by MPI or sockets; auto: as the launcher requires", {"auto", "thread", "mpi", "tcp"}), by("--transport KIND", OptionGroup::kRanks, 90)),
+      may(text("transport", c.transport, "ranks are threads, or processes that communicate by MPI, sockets or, with a GPU each, NCCL; auto: as the launcher requires", {"auto", "thread", "mpi", "tcp", "nccl"}), by("--transport KIND", OptionGroup::kRanks, 90)),
+      may(text("device", c.device, "computes forward, backward and steps: cpu, or cuda, a GPU, in bf16 with fp32 masters (dense models over dp)", device_names()), by("--device DEVICE", OptionGroup::kRanks, 3)),
+      may(text("attention", c.attention, "on a GPU: attention by cuDNN or by a plain kernel, which is slow and needs no library", {"cudnn", "plain"}), by("--attention KIND", OptionGroup::kRanks, 4)),
       may(text("wire", c.wire, "dtype of gradients between data-parallel ranks", {"fp32", "bf16"})),
       may(text("run", c.run, "folder for metrics, report and weights; without it: nothing is saved"), by("--run DIR", OptionGroup::kWhat, 10)),
       may(whole("log.every", c.log.every, 1, 1e9, "steps between lines of the log")),

@@ -26,7 +26,7 @@ namespace {
 
 // Layers whose activations are not needed again share their memory.
 DecoderConfig forward_alone(DecoderConfig config) {
-  config.recompute = true;
+  config.recompute = Recompute::kLayer;
   return config;
 }
 

@@ -57,7 +57,10 @@ inline DecoderConfig decoder_of(const TrainConfig& config) {
           .rope_base = m.rope_base,
           .experts_per_token = m.experts_per_token,
           .balance_coefficient = m.balance_coefficient,
-          .recompute = m.recompute};
+          .recompute = m.recompute == "layer" ? Recompute::kLayer
+                       : m.recompute == "mlp" ? Recompute::kMlp
+                                              : Recompute::kOff,
+          .plain_attention = config.attention == "plain"};
 }
 
 // Fills in a tensor of the model: whole, row-major, as without tensor

@@ -42,7 +42,7 @@ class RecordingWeights : public Weights<float> {
 struct Kind {
   bool tied = false;
   bool experts = false;
-  bool recompute = false;
+  Recompute recompute = Recompute::kOff;
 };
 
 DecoderConfig config_of(const Kind& kind) {
@@ -132,7 +132,7 @@ std::vector<int32_t> of_decoder(std::vector<int32_t> uses, bool lends) {
 void expect_uses(const Kind& kind, int64_t stage, int64_t stages,
                  int64_t micro_batches, bool paired) {
   const std::string what =
-      testing::PrintToString(std::tuple(kind.tied, kind.experts, kind.recompute,
+      testing::PrintToString(std::tuple(kind.tied, kind.experts, kind.recompute != Recompute::kOff,
                                         stage, stages, micro_batches, paired));
   const DecoderConfig config = config_of(kind);
   const Parallel parallel = stage_of(stage, stages);
@@ -158,7 +158,7 @@ void expect_uses(const Kind& kind, int64_t stage, int64_t stages,
 
 TEST(ModuleUses, AreWhatDecodersWaitFor) {
   for (const Kind& kind : {Kind{}, Kind{.tied = true}, Kind{.experts = true},
-                           Kind{.tied = true, .recompute = true}})
+                           Kind{.tied = true, .recompute = Recompute::kLayer}})
     for (const int64_t stages : {1, 2, 4})
       for (int64_t stage = 0; stage < stages; ++stage)
         for (const int64_t micro_batches : {1, 2, 3, 5})

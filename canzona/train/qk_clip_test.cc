@@ -95,7 +95,7 @@ TEST(TrainQkClip, PlansDoNotChangeABit) {
       same(other);
     }
     TestRun other = run;
-    other.recompute = true;
+    other.recompute = Recompute::kLayer;
     same(other);
     other = run;
     other.overlap = Overlap::kNone;

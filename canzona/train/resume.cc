@@ -103,6 +103,7 @@ std::string run_json(const RunState& state) {
       .field("spike_step", state.spikes.step)
       .field("spike_loss", state.spikes.loss)
       .field("spike_over", state.spikes.over);
+  if (!state.device.empty()) out.field("device", state.device);
   out.member("recent_losses").values(state.recent_losses);
   return out.end_object().take() + "\n";
 }
@@ -133,6 +134,8 @@ RunState read_run_state(const std::map<std::string, std::string>& texts,
     state.nonfinite_tensor = get_string(run, "nonfinite_tensor", where);
     state.nonfinite_rank = count_of(run, "nonfinite_rank", where, -1);
     read_spikes(run, where, state);
+    if (run.contains("device"))
+      state.device = get_string(run, "device", where);
     return state;
   });
 }
@@ -154,7 +157,8 @@ namespace {
 
 // Decays, tolerances and forms of products leave the meaning of the states
 // unchanged. Options not listed must stay: sizes of blocks, the kind of
-// momentum, or the basis that it is kept in.
+// momentum, or the basis that it is kept in. A preset may change as far as the
+// options that it sets may.
 constexpr auto kOptionsThatMayChange =
     std::to_array<std::string_view>({"beta1",
                                      "beta2",
@@ -163,9 +167,11 @@ constexpr auto kOptionsThatMayChange =
                                      "coefficients",
                                      "constraint",
                                      "constraint_eps",
+                                     "constraint_radius",
                                      "decay_lr",
                                      "device",
                                      "epsilon",
+                                     "epsilon_mode",
                                      "equilibrate",
                                      "equilibrate_eps",
                                      "grafting_beta2",
@@ -174,9 +180,13 @@ constexpr auto kOptionsThatMayChange =
                                      "momentum",
                                      "nesterov",
                                      "newton_schulz",
+                                     "norm_factor",
+                                     "normalization",
+                                     "overrun",
                                      "power_steps",
                                      "precision",
                                      "precondition_frequency",
+                                     "preset",
                                      "renorm",
                                      "renorm_eps",
                                      "restarts",

@@ -53,6 +53,9 @@ struct RunState {
   std::vector<double> recent_losses = {};
   LossSpikes spikes = {};
   int64_t starts = 1;  // 1, plus one for every resume
+  // What the bits of forward and backward depended on (Stage::describe()); "":
+  // a CPU.
+  std::string device = {};
 };
 
 // Identifies the tokens, so that a run never continues with different ones.

@@ -157,6 +157,17 @@ TEST(Resume, OptionsThatAddStatesChangeIfTheseMayBegin) {
               testing::ThrowsMessage<UsageError>(testing::AllOf(
                   testing::HasSubstr("rule.option.second_moment is none in"),
                   testing::HasSubstr("add --missing init"))));
+  // A preset counts as the options that it sets.
+  EXPECT_NO_THROW(require_resumable(
+      saved, resumed(saved, {"rule.option.preset=nanochat"}), kOrigin, true));
+  EXPECT_THAT(
+      [&] {
+        require_resumable(saved, resumed(saved, {"rule.option.preset=normuon"}),
+                          kOrigin, true);
+      },
+      testing::ThrowsMessage<UsageError>(testing::AllOf(
+          testing::HasSubstr("rule.option.momentum_form is ema in"),
+          testing::Not(testing::HasSubstr("preset is")))));
   // Nothing else is freed, and the way out is not named for it.
   const TrainConfig other = resumed(saved, {"rule.option.second_moment=normuon",
                                             "rule.option.momentum_form="

@@ -156,4 +156,26 @@ std::optional<Drift> find_drift(Runtime& runtime, Communicator& world) {
   return std::nullopt;
 }
 
+void require_same_device(const std::string& own, Communicator& world) {
+  const auto texts = to_first<char>(world, own);
+  int64_t other = 0;
+  for (size_t r = 1; r < texts.size() && other == 0; ++r)
+    if (texts[r] != texts[0]) other = static_cast<int64_t>(r);
+  std::string found;
+  if (other > 0) {
+    const auto text = [&](size_t r) {
+      return printable(std::string(texts[r].begin(), texts[r].end()), 300);
+    };
+    found = cat("rank 0 computes on ", text(0), ", rank ", other, " on ",
+                text(static_cast<size_t>(other)));
+  }
+  other = one_from_all(world, other).front();
+  if (other == 0) return;
+  throw UsageError(cat(
+      "the ranks' GPUs, libraries or algorithms differ: ",
+      found.empty() ? cat("rank 0 and rank ", other, "; rank 0 names both")
+                    : found,
+      "; give all ranks the same"));
+}
+
 }  // namespace canzona

@@ -74,4 +74,8 @@ struct Drift {
 
 std::optional<Drift> find_drift(Runtime& runtime, Communicator& world);
 
+// Compares what the bits of the ranks' devices depend on (Stage::describe()):
+// UsageError on all of them names two that differ. All ranks must call it.
+void require_same_device(const std::string& own, Communicator& world);
+
 }  // namespace canzona

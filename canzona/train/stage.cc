@@ -1,5 +1,6 @@
 #include "canzona/train/stage.h"
 
+#include "canzona/model/decoder.h"
 #include "canzona/model/decoder_memory.h"
 
 namespace canzona {
@@ -34,7 +35,7 @@ int64_t RuntimeWeights::extra_elements(const Plan& plan,
 
 RuntimeWeights::RuntimeWeights(Communicator& world, Runtime& runtime,
                                Trace* trace)
-    : runtime_(runtime), spans_(runtime.plan().model, trace, world.rank()) {
+    : RuntimeTensors(runtime, trace, world.rank(), nullptr) {
   const Mesh& mesh = runtime.plan().mesh;
   const Coordinates& at = runtime.coordinates();
   const int32_t tied = tied_embedding(runtime.plan().model);
@@ -73,24 +74,22 @@ void RuntimeWeights::refresh() {
 
 const float* RuntimeWeights::parameter(int32_t tensor) {
   if (shares(tensor) && borrows_) return borrowed_.data();
-  return runtime_.parameter(tensor).data();
+  return RuntimeTensors::parameter(tensor);
 }
 
 float* RuntimeWeights::gradient(int32_t tensor) {
+  if (!shares(tensor) || !borrows_) return RuntimeTensors::gradient(tensor);
   spans_.gradient_asked();
-  if (shares(tensor) && borrows_) return gradient_.data();
-  return runtime_.gradient(tensor).data();
+  return gradient_.data();
 }
 
-// Asking for the gradient creates one of zeros if nothing was added.
 void RuntimeWeights::ready(int32_t tensor, bool last) {
   if (shares(tensor) && borrows_) {
     if (last) gradient_sent_ = gradients_->send(gradient_);
     return;
   }
   if (shares(tensor) && last) add_head_gradient();
-  runtime_.gradient(tensor);
-  runtime_.grad_ready(tensor);
+  RuntimeTensors::ready(tensor, last);
 }
 
 void RuntimeWeights::add_head_gradient() {
@@ -138,13 +137,13 @@ Stage::Stage(const TrainSettings& settings, const MicroBatches& micro_batches,
       mesh_(runtime.plan().mesh),
       groups_(world, mesh_, at_),
       parallel_(groups_.parallel(runtime.plan(), at_)),
-      weights_(world, runtime, settings.runtime.trace),
+      engine_(engine),
       links_(world, mesh_, at_, micro_batches.per_home()),
       in_flight_(most_in_flight(at_.stage, mesh_.pp, micro_batches.per_home())),
       tasks_(tasks_of(settings, mesh_, at_.stage)),
       uses_(uses_of_modules(tasks_)),
-      decoder_(settings.decoder, runtime.plan().model, parallel_, engine,
-               weights_, in_flight_, most_together(tasks_)),
+      decoder_(make_decoder(world)),
+      losses_(static_cast<size_t>(micro_batches.per_home())),
       slots_(static_cast<size_t>(in_flight_)) {
   const DecoderConfig& config = settings.decoder;
   const auto activations =
@@ -163,6 +162,39 @@ Stage::Stage(const TrainSettings& settings, const MicroBatches& micro_batches,
   }
 }
 
+Stage::~Stage() {
+  if (!device_times_) return;
+  try {
+    engine_.synchronize();
+    device_weights_->settle_spans();
+  } catch (const std::exception&) {
+    return;  // the device is lost, and its times with it
+  }
+}
+
+std::unique_ptr<TrainedDecoder<float>> Stage::make_decoder(
+    Communicator& world) {
+  Trace* trace = settings_.runtime.trace;
+  if (!computes_on_device(plan_)) {
+    weights_ = std::make_unique<RuntimeWeights>(world, runtime_, trace);
+    return std::make_unique<Decoder<float>>(
+        settings_.decoder, plan_.model, parallel_, engine_, *weights_,
+        in_flight_, most_together(tasks_));
+  }
+  LaneClock* clock = nullptr;
+  if (trace != nullptr && runtime_.only_issues()) {
+    device_times_.emplace(engine_, [trace] { return trace->now(); });
+    clock = &device_times_->add(
+        [this](Event& event) { engine_.record_in(event); });
+  }
+  device_weights_ = std::make_unique<RuntimeTensors<uint16_t>>(
+      runtime_, trace, world.rank(), clock);
+  const auto& make = settings_.make_device_decoder;
+  return make ? make(settings_.decoder, plan_.model, engine_, *device_weights_)
+              : make_device_decoder(settings_.decoder, plan_.model, engine_,
+                                    *device_weights_);
+}
+
 Stage::Slot& Stage::slot_of(int64_t micro_batch) {
   return slots_[static_cast<size_t>(micro_batch % in_flight_)];
 }
@@ -179,7 +211,7 @@ void Stage::forward(int64_t step, const StageTask& task,
     passes_.push_back({m % in_flight_, slot.sequences, slot.input.data(),
                        slot.output.data()});
   }
-  decoder_.forward(passes_, losses);
+  decoder_->forward(passes_, losses);
   if (parallel_.has_head) return;
   for (int64_t i = 0; i < task.count; ++i) {
     Slot& slot = slot_of(task.micro_batch + i);
@@ -199,8 +231,8 @@ void Stage::backward(const StageTask& task) {
                        slot.output_gradient.data(),
                        slot.input_gradient.data()});
   }
-  decoder_.backward(passes_,
-                    task.micro_batch + task.count == micro_batches_.per_home());
+  decoder_->backward(
+      passes_, task.micro_batch + task.count == micro_batches_.per_home());
   if (parallel_.has_embedding) return;
   for (int64_t i = 0; i < task.count; ++i) {
     Slot& slot = slot_of(task.micro_batch + i);
@@ -208,15 +240,14 @@ void Stage::backward(const StageTask& task) {
   }
 }
 
-std::vector<double> Stage::learn(int64_t step) {
+void Stage::learn(int64_t step) {
   runtime_.begin_iteration(uses_, num_announcements(tasks_));
-  weights_.refresh();
-  decoder_.forget_logits();
-  std::vector<double> losses(static_cast<size_t>(micro_batches_.per_home()));
+  if (weights_ != nullptr) weights_->refresh();
+  decoder_->forget_logits();
   for (const StageTask& task : tasks_) {
     if (task.forward) {
       forward(step, task,
-              std::span(losses).subspan(static_cast<size_t>(task.micro_batch),
+              std::span(losses_).subspan(static_cast<size_t>(task.micro_batch),
                                         static_cast<size_t>(task.count)));
       continue;
     }
@@ -228,14 +259,18 @@ std::vector<double> Stage::learn(int64_t step) {
     slot.output_sent.wait();
     slot.input_gradient_sent.wait();
   }
-  return losses;
+}
+
+const std::vector<double>& Stage::losses() {
+  decoder_->finish_losses();
+  return losses_;
 }
 
 std::vector<double> Stage::evaluate(const EvaluationRounds& rounds) {
   const std::vector<StageTask> forwards(static_cast<size_t>(rounds.count));
   evaluation_uses_ = uses_of_modules(forwards);
   runtime_.begin_iteration(evaluation_uses_, 0);
-  weights_.refresh();
+  if (weights_ != nullptr) weights_->refresh();
   std::vector<double> losses;
   for (int64_t i = 0; i < rounds.count; ++i) {
     Slot& slot = slot_of(i);
@@ -244,7 +279,7 @@ std::vector<double> Stage::evaluate(const EvaluationRounds& rounds) {
     if (!parallel_.has_embedding) links_.receive_input(slot.input);
     slot.output_sent.wait();
     losses.push_back(
-        decoder_.evaluate(slot.sequences, slot.input.data(), slot.output.data(),
+        decoder_->evaluate(slot.sequences, slot.input.data(), slot.output.data(),
                           micro_batches_.counted(number, rounds.sequences)));
     if (!parallel_.has_head) slot.output_sent = links_.send_output(slot.output);
   }
@@ -253,14 +288,16 @@ std::vector<double> Stage::evaluate(const EvaluationRounds& rounds) {
 }
 
 double Stage::waited() const {
-  return links_.waited() + weights_.waited() + decoder_.comm_seconds();
+  return links_.waited() + (weights_ ? weights_->waited() : 0) +
+         decoder_->comm_seconds();
 }
 double Stage::busy() const {
-  return links_.busy() + weights_.busy() + decoder_.comm_seconds();
+  return links_.busy() + (weights_ ? weights_->busy() : 0) +
+         decoder_->comm_seconds();
 }
 
 int64_t Stage::reserved() const {
-  return decoder_.reserved() +
+  return decoder_->reserved() +
          in_flight_ * slot_bytes(settings_.decoder, parallel_.has_embedding,
                                  parallel_.has_head) +
          bytes_of_floats(RuntimeWeights::extra_elements(plan_, at_));
@@ -282,7 +319,11 @@ int64_t Stage::memory(const TrainSettings& settings, const Plan& plan,
   part.planned_tp = mesh.tp;
   part.planned_ep = mesh.ep;
   const int64_t together = most_together(tasks_of(settings, mesh, at.stage));
-  return decoder_memory<float>(settings.decoder, part, in_flight, together) +
+  const int64_t decoder =
+      computes_on_device(plan)
+          ? device_decoder_memory(settings.decoder)
+          : decoder_memory<float>(settings.decoder, part, in_flight, together);
+  return decoder +
          in_flight * slot_bytes(settings.decoder, first, last) +
          bytes_of_floats(RuntimeWeights::extra_elements(plan, at));
 }

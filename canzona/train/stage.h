@@ -5,15 +5,18 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "canzona/data/batches.h"
-#include "canzona/model/decoder.h"
 #include "canzona/model/decoder_config.h"
+#include "canzona/model/trained_decoder.h"
 #include "canzona/model/weights.h"
 #include "canzona/plan/schedule/modules.h"
+#include "canzona/runtime/engine_lanes.h"
 #include "canzona/runtime/runtime.h"
 #include "canzona/trace/trace.h"
 #include "canzona/train/stage_links.h"
@@ -22,9 +25,9 @@
 namespace canzona {
 
 // Spans of a trace in which modules are in use, forward and backward, waits
-// included.
+// included; of the device's work where its clock is given.
 //
-//   ModuleSpans spans(model, trace, rank);
+//   ModuleSpans spans(model, trace, rank, nullptr);
 //   spans.begin(module);         // its parameters are there
 //   spans.gradient_asked();      // so it is a backward
 //   spans.end(module);
@@ -34,9 +37,10 @@ namespace canzona {
 class ModuleSpans {
  public:
   // `trace` may be null; otherwise it must outlive this.
-  ModuleSpans(const Model& model, Trace* trace, int rank) {
+  ModuleSpans(const Model& model, Trace* trace, int rank, TrackClock* device) {
     if (trace == nullptr) return;
-    track_ = trace->add_track(rank, "modules");
+    track_ = trace->add_track(
+        rank, device == nullptr ? "modules" : "GPU stream, modules", device);
     for (int32_t m = 0; m < num_modules(model); ++m)
       labels_.push_back(trace->keep(module_name(model, m)));
   }
@@ -44,7 +48,7 @@ class ModuleSpans {
   void begin(int32_t module) {
     current_ = module;
     is_backward_ = false;
-    begin_ = steady_nanoseconds();
+    if (track_ != nullptr) begin_ = track_->now();
   }
   void gradient_asked() { is_backward_ = true; }
   void end(int32_t module) {
@@ -52,8 +56,12 @@ class ModuleSpans {
     if (track_ != nullptr)
       track_->add_span({is_backward_ ? "backward" : "forward",
                         labels_[static_cast<size_t>(module)]},
-                       begin_, steady_nanoseconds());
+                       begin_, track_->now());
     current_ = -1;
+  }
+  // The device must have done everything.
+  void settle() {
+    if (track_ != nullptr) track_->settle();
   }
 
  private:
@@ -64,7 +72,51 @@ class ModuleSpans {
   int64_t begin_ = 0;
 };
 
-// The decoder's parameters and gradients as a runtime holds them.
+// The decoder's parameters and gradients as a runtime holds them: of type Real,
+// or in bf16 (uint16_t) for a decoder on a device.
+//
+//   RuntimeTensors<uint16_t> weights(runtime, trace, world.rank(), clock);
+//   auto decoder = make_device_decoder(config, model, engine, weights);
+//
+// One thread at a time; the runtime must outlive it.
+template <class Real>
+class RuntimeTensors : public Weights<Real, float> {
+ public:
+  // `trace` may be null, and so may `device` (ModuleSpans).
+  RuntimeTensors(Runtime& runtime, Trace* trace, int rank, TrackClock* device)
+      : runtime_(runtime), spans_(runtime.plan().model, trace, rank, device) {}
+
+  void wait(int32_t module) override {
+    runtime_.wait_params(module);
+    spans_.begin(module);
+  }
+  void release(int32_t module) override {
+    spans_.end(module);
+    runtime_.release_params(module);
+  }
+  const Real* parameter(int32_t tensor) override {
+    if constexpr (sizeof(Real) == sizeof(uint16_t))
+      return runtime_.bf16_parameter(tensor).data();
+    else
+      return runtime_.parameter(tensor).data();
+  }
+  float* gradient(int32_t tensor) override {
+    spans_.gradient_asked();
+    return runtime_.gradient(tensor).data();
+  }
+  // Asking for the gradient creates one of zeros if nothing was added.
+  void ready(int32_t tensor, bool /*last*/) override {
+    runtime_.gradient(tensor);
+    runtime_.grad_ready(tensor);
+  }
+  void settle_spans() { spans_.settle(); }
+
+ protected:
+  Runtime& runtime_;
+  ModuleSpans spans_;
+};
+
+// The same for a decoder on a CPU, which may be one of several stages.
 //
 //   RuntimeWeights weights(world, runtime, trace);
 //   Decoder<float> decoder(config, model, parallel, engine, weights);
@@ -75,9 +127,8 @@ class ModuleSpans {
 // receives the head's gradient before its own is announced for the last time in
 // the step.
 //
-// All ranks must construct theirs at the same time. One thread at a time; world
-// and runtime must outlive it.
-class RuntimeWeights : public Weights<float> {
+// All ranks must construct theirs at the same time; `world` must outlive it.
+class RuntimeWeights : public RuntimeTensors<float> {
  public:
   // `trace` may be null.
   RuntimeWeights(Communicator& world, Runtime& runtime, Trace* trace);
@@ -89,24 +140,14 @@ class RuntimeWeights : public Weights<float> {
   double waited() const;
   double busy() const;
 
-  void wait(int32_t module) override {
-    runtime_.wait_params(module);
-    spans_.begin(module);
-  }
   const float* parameter(int32_t tensor) override;
   float* gradient(int32_t tensor) override;
-  void release(int32_t module) override {
-    spans_.end(module);
-    runtime_.release_params(module);
-  }
   void ready(int32_t tensor, bool last) override;
 
  private:
   bool shares(int32_t tensor) const { return tensor == shared_; }
   void add_head_gradient();
 
-  Runtime& runtime_;
-  ModuleSpans spans_;
   int32_t shared_ = -1;  // the embedding, if two stages use it
   bool borrows_ = false;
   std::unique_ptr<OneWay> weights_, gradients_;
@@ -202,10 +243,12 @@ class MicroBatches {
 };
 
 // A rank's pipeline stage: its layers, run over the micro-batches of a step or
-// of an evaluation.
+// of an evaluation. Where the plan keeps bf16 parameters, the decoder is that
+// of the engine's device.
 //
 //   Stage stage(settings, micro_batches, runtime, world, engine);
-//   std::vector<double> losses = stage.learn(step);
+//   stage.learn(step);
+//   std::span<const double> losses = stage.losses();
 //   std::vector<double> held_out = stage.evaluate({.sequences = 100,
 //                                                  .first = 0, .count = 4});
 //
@@ -227,11 +270,14 @@ class Stage {
  public:
   Stage(const TrainSettings& settings, const MicroBatches& micro_batches,
         Runtime& runtime, Communicator& world, Engine& engine);
+  ~Stage();
 
-  // Runs forward and backward over all micro-batches and announces gradients.
-  // Returns the mean losses of this home's micro-batches, 0 if the stage does
-  // not have the head.
-  std::vector<double> learn(int64_t step);
+  // Runs forward and backward over all micro-batches and announces gradients;
+  // on a device it only issues them.
+  void learn(int64_t step);
+  // The mean losses of this home's micro-batches in the last learn(), 0 if the
+  // stage does not have the head. Waits for them.
+  const std::vector<double>& losses();
   // The same over held-out sequences, forward only; returns the mean over those
   // that count in each round.
   std::vector<double> evaluate(const EvaluationRounds& rounds);
@@ -239,8 +285,10 @@ class Stage {
   // The largest logits of this rank's layers and heads in the last learn(), and
   // in what was evaluated since.
   std::span<const float> largest_logits() const {
-    return decoder_.largest_logits();
+    return decoder_->largest_logits();
   }
+  // What bits depend on besides the inputs; empty on a CPU.
+  std::string describe() const { return decoder_->describe(); }
 
   double waited() const;
   double busy() const;
@@ -263,6 +311,7 @@ class Stage {
   std::vector<int32_t> uses_of_modules(std::span<const StageTask> tasks) const {
     return waited_modules(stage_calls(plan_.model, mesh_, at_.stage, tasks));
   }
+  std::unique_ptr<TrainedDecoder<float>> make_decoder(Communicator& world);
   void forward(int64_t step, const StageTask& task, std::span<double> losses);
   void backward(const StageTask& task);
 
@@ -274,14 +323,19 @@ class Stage {
   Mesh mesh_;
   ModelGroups groups_;
   Parallel parallel_;
-  RuntimeWeights weights_;
+  Engine& engine_;
+  // Of these two sets of weights there is one.
+  std::unique_ptr<RuntimeWeights> weights_;
+  std::optional<LaneTimes> device_times_;  // of a trace
+  std::unique_ptr<RuntimeTensors<uint16_t>> device_weights_;
   StageLinks links_;
   int64_t in_flight_;
   std::vector<StageTask> tasks_;  // for one step
   // Uses of modules in a step and in an evaluation; the runtime may read them
   // until the next one begins.
   std::vector<int32_t> uses_, evaluation_uses_;
-  Decoder<float> decoder_;
+  std::unique_ptr<TrainedDecoder<float>> decoder_;
+  std::vector<double> losses_;
   std::vector<Slot> slots_;
   std::vector<Pass<float>> passes_;  // of a task
 };

@@ -46,7 +46,7 @@ struct TestRun {
   std::string split = "none";
   bool tied = false;
   int64_t experts = 0;
-  bool recompute = false;
+  Recompute recompute = Recompute::kOff;
   bool reuse = false;
   std::string zero = "zero1";
   std::string zero_experts = {};
@@ -56,6 +56,10 @@ struct TestRun {
   int64_t bucket_elements = 5000;
   double clip = 1;
   DType wire = DType::kFp32;
+  DType parameters = DType::kFp32;
+  std::string device = "cpu";
+  // In the place of the device's own.
+  std::function<std::unique_ptr<Engine>()> make_engine = {};
   const std::atomic<int>* stop = nullptr;
   int64_t eval_sequences = 1 << 20;
   int64_t micro_batch = 2;
@@ -137,11 +141,11 @@ inline TrainSettings test_settings(const TestRun& run) {
 inline Plan test_plan(const TestRun& run, const TrainSettings& settings) {
   Model model = decoder_shapes(settings.decoder, "test");
   route(model, {});
-  const auto rule = make_rule_facts(run.rule, with_device(run.rule, {}, "cpu"));
+  const auto rule = make_rule_facts(run.rule, with_device(run.rule, {}, run.device));
   PlanOptions options;
   options.strategy = run.strategy;
   options.splits = parse_splits(run.split);
-  options.parameters = DType::kFp32;
+  options.parameters = run.parameters;
   options.bucket_elements = run.bucket_elements;
   const Mesh mesh = parse_mesh(run.mesh);
   options.zero.sizes = parse_zero(run.zero, mesh.homes());
@@ -201,7 +205,8 @@ inline TestOutcome run_test(const TestRun& run,
   TestObserver observer(run, outcome);
   run_ranks(plan.mesh.world(), {.communicator = communicator},
             [&](Communicator& world) {
-              const auto engine = make_cpu_engine();
+              const auto engine =
+                  run.make_engine ? run.make_engine() : make_engine(run.device);
               const TrainResult result =
                   train(settings, plan, batches, world, *engine, &observer);
               if (world.rank() == 0) outcome.result = result;

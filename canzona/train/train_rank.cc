@@ -1,6 +1,8 @@
 #include "canzona/train/train_rank.h"
 
+#include <algorithm>
 #include <cmath>
+#include <thread>
 #include <utility>
 
 #include "canzona/base/error.h"
@@ -32,16 +34,26 @@ double initial_deviation(const Model& model, const Tensor& tensor) {
 }
 
 void make_initial(const Model& model, const Tensor& tensor, uint64_t seed,
-                  int32_t tp, int32_t t, std::span<float> shard) {
+                  int32_t tp, int32_t t, std::span<float> shard,
+                  int64_t threads) {
   if (tensor.role == Role::kNorm) {
     std::ranges::fill(shard, 1.0F);
     return;
   }
   const uint64_t stream = bits_at(name_seed(tensor.name), seed);
   const double deviation = initial_deviation(model, tensor);
-  fill_shard(tensor, tp, t, shard, [&](uint64_t i) {
-    return static_cast<float>(deviation * normal_at(stream, i));
-  });
+  const auto number = [&](int64_t i) {
+    return static_cast<float>(deviation *
+                              normal_at(stream, static_cast<uint64_t>(i)));
+  };
+  if (tp > 1 || threads == 1) return fill_shard(tensor, tp, t, shard, number);
+  const int64_t share = std::ssize(shard) / threads + 1;
+  std::vector<std::jthread> workers;
+  for (int64_t first = 0; first < std::ssize(shard); first += share)
+    workers.emplace_back([=] {
+      const int64_t end = std::min(first + share, std::ssize(shard));
+      for (int64_t i = first; i < end; ++i) shard[index(i)] = number(i);
+    });
 }
 
 namespace {
@@ -151,6 +163,12 @@ TrainRank::TrainRank(const TrainSettings& settings, const Plan& plan,
 void TrainRank::set_parameters(const Plan& plan) {
   std::vector<float> shard;
   const std::vector<Tensor>& tensors = plan.model.tensors;
+  // While ranks compute on a device, the cores are free.
+  const int64_t threads =
+      computes_on_device(plan)
+          ? std::clamp<int64_t>(
+                std::thread::hardware_concurrency() / plan.mesh.homes(), 1, 16)
+          : 1;
   for (int32_t t = 0; t < std::ssize(tensors); ++t) {
     if (!runtime_.holds(t)) continue;
     shard.resize(index(runtime_.shard_elements(t)));
@@ -159,15 +177,14 @@ void TrainRank::set_parameters(const Plan& plan) {
                  runtime_.coordinates().t, shard);
     else
       make_initial(plan.model, tensors[index(t)], settings_.seed, plan.mesh.tp,
-                   runtime_.coordinates().t, shard);
+                   runtime_.coordinates().t, shard, threads);
     runtime_.set_parameter(t, shard);
   }
 }
 
-std::vector<double> TrainRank::learn(int64_t step) {
-  std::vector<double> losses = stage_.learn(step);
+void TrainRank::learn(int64_t step) {
+  stage_.learn(step);
   runtime_.wait_gradients();
-  return losses;
 }
 
 StepOutcome TrainRank::update(int64_t step, StepMetrics& metrics) {

@@ -2,8 +2,9 @@
 // share of the data, and its pipeline stage.
 //
 //   TrainRank rank(settings, plan, batches, world, engine);
-//   std::vector<double> losses = rank.learn(step);
+//   rank.learn(step);
 //   StepOutcome outcome = rank.update(step, metrics);
+//   std::span<const double> losses = rank.stage().losses();
 //
 // All ranks must call the same functions in the same order; after an error on
 // one, the others get PeerLost. One thread at a time; all arguments must
@@ -39,14 +40,15 @@ namespace canzona {
 // residual stream (o and down) with 1/√(2·layers) of that, so that depth does
 // not blow it up.
 //
-// make_initial() is pure. Whole tensors, at the end of a run, are assembled by
+// make_initial() is pure, and may use several threads. Whole tensors, at the end of a run, are assembled by
 // all ranks.
 
 double initial_deviation(const Model& model, const Tensor& tensor);
 
 // `shard` is that of tp rank `t`.
 void make_initial(const Model& model, const Tensor& tensor, uint64_t seed,
-                  int32_t tp, int32_t t, std::span<float> shard);
+                  int32_t tp, int32_t t, std::span<float> shard,
+                  int64_t threads = 1);
 
 // Assembles tensors on rank 0 from the shards of all ranks.
 //
@@ -95,8 +97,8 @@ class TrainRank {
     micro_batches_.go_on_after(step, sequences);
   }
   // Runs forward and backward over all micro-batches until gradients are
-  // reduced. Returns losses like Stage::learn.
-  std::vector<double> learn(int64_t step);
+  // reduced, or issues that (Stage::learn).
+  void learn(int64_t step);
   // Runs the optimizer's step; gradients are zero afterwards. `metrics` gets
   // what QK-clip has done, if it is on; throws NumericalError for a logit that
   // is not finite, unless the step was skipped.

@@ -38,6 +38,8 @@ class RankTrainer {
         world_(world),
         observer_(world.rank() == 0 ? observer : nullptr),
         rank_(settings, plan, batches, world, engine) {
+    if (computes_on_device(plan))
+      require_same_device(rank_.stage().describe(), world);
     begin_with(settings.resume ? resumed() : begun());
     if (settings.saving.every > 0)
       saver_.emplace(rank_.runtime(), world, settings.saving.store);
@@ -117,10 +119,13 @@ void require_same_data(const DataIdentity& now, const LoadedState& loaded) {
                      now.digest, "); resume with the data of the saved run"));
 }
 
+std::string device_text(const std::string& device) {
+  return device.empty() ? "a CPU" : printable(device, 400);
+}
+
 // Returns the same on every rank.
 RunState RankTrainer::resumed() {
-  const LoadedState loaded =
-      load_state(rank_.runtime(), world_, *settings_.resume);
+  LoadedState loaded = load_state(rank_.runtime(), world_, *settings_.resume);
   RunState state = read_run_state(loaded.side_files, loaded.path);
   require_same_data(settings_.data, loaded);
   if (state.step != loaded.step)
@@ -131,6 +136,10 @@ RunState RankTrainer::resumed() {
                          counted_text(state.step, "step"),
                          ", but the run should have ", settings_.steps));
   state.starts = std::max(state.starts, settings_.starts_before) + 1;
+  if (const std::string now = rank_.stage().describe(); now != state.device)
+    loaded.notes.push_back(
+        cat("the run was computed on ", device_text(state.device),
+            ", and is now on ", device_text(now), ": bits may differ"));
   if (observer_ != nullptr) observer_->on_resumed(loaded, state);
   return state;
 }
@@ -143,6 +152,7 @@ RunState RankTrainer::begun() {
 
 void RankTrainer::begin_with(const RunState& start) {
   state_ = start;
+  result_.device = state_.device = rank_.stage().describe();
   seconds_before_ = start.seconds;
   last_save_ = start.step;
   result_.starts = start.starts;
@@ -261,7 +271,7 @@ bool RankTrainer::run_step(int64_t step) {
   const double start = now();
   const TrainRank::Times before = rank_.times();
   come_to(TrainPoint::kForward, step);
-  const std::vector<double> losses = rank_.learn(step);
+  rank_.learn(step);
   const double learned = now();
   const double waited_in_learning = rank_.times().waited - before.waited;
   come_to(TrainPoint::kOptimizer, step);
@@ -282,7 +292,7 @@ bool RankTrainer::run_step(int64_t step) {
 
   const int64_t count = rank_.micro_batches().per_home() * plan_.mesh.homes();
   metrics.step = step;
-  metrics.loss = mean_loss(losses, count);
+  metrics.loss = mean_loss(rank_.stage().losses(), count);
   metrics.grad_norm = outcome.gradient_norm;
   metrics.lr = settings_.learning_rate(step);
   metrics.tokens = rank_.micro_batches().tokens_after(step);
@@ -420,9 +430,10 @@ void RankTrainer::add_times(const RankStep& own, double seconds,
   metrics.comm_ms = kMilli * busiest;
   metrics.hidden_fraction = share_hidden(waited, busy);
   metrics.memory_bytes = std::ranges::max(result_.memory_bytes);
+  const double flops = metrics.tokens_per_second * settings_.flops_per_token;
+  if (computes_on_device(plan_)) metrics.flops_per_second = flops;
   if (settings_.product_flops_per_second > 0)
-    metrics.mfu = metrics.tokens_per_second * settings_.flops_per_token /
-                  settings_.product_flops_per_second;
+    metrics.mfu = flops / settings_.product_flops_per_second;
 }
 
 void RankTrainer::close_books() {
@@ -450,6 +461,20 @@ void RankTrainer::hand_over_weights() {
 }
 
 }  // namespace
+
+void check_device_training(const TrainSettings& settings, const Mesh& mesh) {
+  if (mesh.world() != mesh.dp)
+    throw UsageError(cat("mesh ", to_string(mesh),
+                         ": training on a GPU does not support tp, pp, ep and "
+                         "cp yet; expected dp alone, such as dp=",
+                         mesh.world()));
+  if (settings.qk_clip)
+    throw UsageError(
+        "qk_clip.tau: training on a GPU does not support QK-clip yet; expected "
+        "0");
+  if (!settings.make_device_decoder)
+    check_device_decoder(settings.decoder, "the model");
+}
 
 void check_training(const TrainSettings& settings, const Mesh& mesh) {
   if (mesh.cp > 1)
@@ -481,6 +506,7 @@ TrainResult train(const TrainSettings& settings, const Plan& plan,
                   const Batches& batches, Communicator& world, Engine& engine,
                   TrainObserver* observer) {
   check_training(settings, plan.mesh);
+  if (computes_on_device(plan)) check_device_training(settings, plan.mesh);
   RankTrainer trainer(settings, plan, batches, world, engine, observer);
   try {
     return trainer.run();

@@ -27,7 +27,7 @@
 #include <vector>
 
 #include "canzona/data/batches.h"
-#include "canzona/model/decoder_config.h"
+#include "canzona/model/trained_decoder.h"
 #include "canzona/rules/qk_clip.h"
 #include "canzona/runtime/runtime.h"
 #include "canzona/saving/load_state.h"
@@ -96,7 +96,7 @@ struct TrainSettings {
   bool spike_stop = false;
   int64_t check_replicas = 0;           // steps between checks; 0: none
   double flops_per_token = 0;           // for the MFU
-  double product_flops_per_second = 0;  // on all ranks; 0: no MFU
+  double product_flops_per_second = 0;  // of all ranks; 0: no MFU
   RuntimeOptions runtime = {};
   // Lets neighbouring micro-batches of a pipeline stage share gathers of
   // parameters and scatters of gradients (pair_neighbours). Changes no bits
@@ -105,6 +105,10 @@ struct TrainSettings {
   // Set from outside to nonzero to end the run after the current step, or the
   // current part of an evaluation.
   const std::atomic<int>* stop = nullptr;
+  // For tests: in the place of the device's own decoder.
+  std::function<std::unique_ptr<TrainedDecoder<float>>(
+      const DecoderConfig&, const Model&, Engine&, DeviceWeights&)>
+      make_device_decoder = {};
   // For fault tests: called by every rank when it reaches a point of a step.
   std::function<void(const TrainMoment& moment)> at_point = {};
 
@@ -138,6 +142,7 @@ struct TrainResult {
   int64_t eval_sequences = 0;
   std::string digest;  // of parameters
   std::string state_digest;
+  std::string device;  // RunState::device
   int64_t skipped_steps = 0;
   // The tensor of the last skipped step, as in StepOutcome.
   std::string nonfinite_tensor;
@@ -189,6 +194,15 @@ class TrainObserver {
   // Called with the result, except for the last evaluation, which follows.
   virtual void on_result(const TrainResult& so_far) = 0;
 };
+
+// True if forward and backward are those of the engine's device: a CPU's
+// decoder has fp32 parameters.
+inline bool computes_on_device(const Plan& plan) {
+  return plan.options.parameters == DType::kBf16;
+}
+
+// Throws UsageError that names what training on a device does not have.
+void check_device_training(const TrainSettings& settings, const Mesh& mesh);
 
 // Throws UsageError unless the mesh divides a step's sequences evenly, and for
 // meshes that the decoder does not support.

@@ -100,7 +100,7 @@ TEST(Train, HeadsAreMatricesOfTheirOwnOnEveryPlan) {
 
 TEST(Train, RecomputationDoesNotChangeABit) {
   const TestOutcome kept = run_test({.mesh = "dp=2,tp=2"});
-  const TestOutcome again = run_test({.mesh = "dp=2,tp=2", .recompute = true});
+  const TestOutcome again = run_test({.mesh = "dp=2,tp=2", .recompute = Recompute::kLayer});
   EXPECT_EQ(kept.result.digest, again.result.digest);
   EXPECT_LT(again.result.memory_bytes[0], kept.result.memory_bytes[0]);
 }
@@ -109,7 +109,7 @@ TEST(Train, RecomputationDoesNotChangeABit) {
 TEST(Train, SharedUsesDoNotChangeABit) {
   for (const TestRun& run :
        {TestRun{.mesh = "pp=2"}, TestRun{.mesh = "pp=4", .tied = true},
-        TestRun{.mesh = "pp=4", .recompute = true},
+        TestRun{.mesh = "pp=4", .recompute = Recompute::kLayer},
         TestRun{.mesh = "dp=2,pp=2", .experts = 4},
         TestRun{.mesh = "ep=2,pp=2", .experts = 4},
         TestRun{.mesh = "tp=2,pp=2", .tied = true},

@@ -36,7 +36,7 @@ TEST(TrainZero, CutParametersDoNotChangeABit) {
   for (const TestRun& plain :
        {TestRun{.mesh = "dp=4", .tied = true}, TestRun{.mesh = "dp=2,tp=2"},
         TestRun{.mesh = "dp=2,pp=2", .tied = true},
-        TestRun{.mesh = "dp=2,pp=4", .recompute = true},
+        TestRun{.mesh = "dp=2,pp=4", .recompute = Recompute::kLayer},
         TestRun{.mesh = "dp=2,tp=2,pp=2", .tied = true},
         TestRun{.mesh = "dp=2", .experts = 4}}) {
     const TestOutcome right = run_test(plain);

@@ -50,8 +50,8 @@ def make_config(**given: Any) -> dict[str, Any]:
         rules=as_dict("rules", given["rules"]),
         splits=as_dict("splits", given["splits"]),
         heads=(
-            "auto"
-            if given["heads"] == "auto"
+            given["heads"]
+            if given["heads"] in ("auto", "all")
             else as_dict("heads", given["heads"])
         ),
     )
@@ -70,7 +70,7 @@ _DICTS = {
     "groups": '{"*.norm.*": {"weight_decay": 0}}',
     "rules": '{"*.gate.weight": "adamw"}',
     "splits": '{"*.qkv.weight": [q, k, v]}',
-    "heads": '{"*.q_proj.weight": 32}, or "auto"',
+    "heads": '{"*.q_proj.weight": 32}, "auto" or "all"',
 }
 
 

@@ -112,7 +112,7 @@ def expose(optimizer: MatrixOptimizer, run: Run, kept: dict[Any, Any]) -> None:
         {key: local(value).detach() for key, value in of.items()}
         for of in run.exposed
     ]
-    remember(run)
+    remember(optimizer, run)
 
 
 def _take_over(

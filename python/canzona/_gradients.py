@@ -12,6 +12,7 @@ other ranks have to hear of it first.
 from __future__ import annotations
 
 import hashlib
+from operator import attrgetter, is_
 from typing import Any, Sequence
 
 import torch
@@ -25,6 +26,8 @@ Found = list[torch.Tensor | None]
 
 # Less than any number that ranks compare.
 _NOTHING = -(2**63)
+
+_spec = attrgetter("_spec")  # of a DTensor
 
 _DTYPES = {torch.float32: FP32, torch.bfloat16: BF16}
 
@@ -54,6 +57,11 @@ class Gradients:
         self._mine = layout.mine
         self._parameter_of = [t.parameter for t in layout.tensors]
         self._expected: list[tuple[bool, torch.dtype, torch.Size]] = []
+        # The same as columns, where all parameters are DTensors or none is.
+        self._usual: tuple[bool, list[torch.dtype], list[torch.Size]] | None
+        self._usual = None
+        self._kinds: list[int] = []  # by parameter, of usual gradients
+        self.are_usual = False  # those that were collected last
         # Gradients that ranks have agreed to redistribute, by parameter: zeros
         # in their place, for a step in which this rank has none.
         self._agreed: dict[int, Any] = {}
@@ -66,6 +74,10 @@ class Gradients:
             (is_dtensor(p), part.dtype, part.shape)
             for p, part in ((p, local(p)) for p in parameters)
         ]
+        sharded, dtypes, shapes = map(list, zip(*self._expected))
+        self._kinds = [_DTYPES[dtype] for dtype in dtypes]
+        if len(set(sharded)) == 1:
+            self._usual = sharded[0], dtypes, shapes
 
     def agree_on(self, pause: Redistributed, parameters: Sequence[Any]) -> None:
         """From now on all ranks redistribute these gradients at every step."""
@@ -86,12 +98,15 @@ class Gradients:
     ) -> Found | UsageError | Redistributed:
         """This rank's parts, contiguous; or what is wrong with one, or must be
         agreed on first."""
+        usual = self._collect_usual(parameters)
+        self.are_usual = usual is not None
+        if usual is not None:
+            return usual
         found: Found = []
         error: UsageError | None = None
         new: dict[int, Any] = {}
         device = self._device
         index = -1 if device.index is None else device.index
-        # This is done at every step, so the usual case is quick.
         for i, (p, expected) in enumerate(zip(parameters, self._expected)):
             g = p.grad
             if i in self._agreed:
@@ -117,6 +132,32 @@ class Gradients:
             found.append(g)
         return error or (Redistributed(new, self._names) if new else found)
 
+    def _collect_usual(
+        self, parameters: Sequence[torch.Tensor]
+    ) -> Found | None:
+        """Gradients if all are there and like their parameters; otherwise
+        None. Every step asks this, so it loops in C."""
+        if self._agreed or self._usual is None:
+            return None
+        sharded, dtypes, shapes = self._usual
+        found: list[Any] = list(map(attrgetter("grad"), parameters))
+        if sharded:
+            kinds = map(type, parameters)
+            if not all(map(isinstance, found, kinds)) or not all(
+                map(is_, map(_spec, found), map(_spec, parameters))
+            ):
+                return None
+            found = list(map(attrgetter("_local_tensor"), found))
+        index = -1 if self._device.index is None else self._device.index
+        fits = (
+            set(map(type, found)) == {torch.Tensor}
+            and list(map(attrgetter("dtype"), found)) == dtypes
+            and list(map(attrgetter("shape"), found)) == shapes
+            and set(map(torch.Tensor.get_device, found)) == {index}
+            and all(map(torch.Tensor.is_contiguous, found))
+        )
+        return found if fits else None
+
     def _redistributed(self, i: int, g: Any) -> Any:
         """A gradient laid out like its parameter; other ranks wait for this
         one even if it has none."""
@@ -140,8 +181,14 @@ class Gradients:
 
         A gradient of which this rank has no elements is there all the same, at
         `anywhere`; so are those of other ranks' own copies (Likeness)."""
-        own = [0 if g is None else g.data_ptr() or anywhere for g in found]
-        kinds = [FP32 if g is None else _DTYPES[g.dtype] for g in found]
+        if self.are_usual:
+            own = list(map(torch.Tensor.data_ptr, found))  # type: ignore
+            kinds = self._kinds
+            if 0 in own:
+                own = [address or anywhere for address in own]
+        else:
+            own = [0 if g is None else g.data_ptr() or anywhere for g in found]
+            kinds = [FP32 if g is None else _DTYPES[g.dtype] for g in found]
         if self._plain:
             return own, [n + 1 for n in counts], rates, kinds
         addresses = [anywhere] * len(self._parameter_of)

@@ -17,9 +17,17 @@ import torch
 from torch import nn
 
 from . import _options, _routing
+from ._capture import check_rules
 from ._collect import collect
 from ._errors import UsageError
-from ._heads import HeadRows, find_heads, put_found, put_given
+from ._heads import (
+    HeadRows,
+    find_heads,
+    find_outputs,
+    put_found,
+    put_given,
+    put_outputs,
+)
 from ._layout import check_kind, is_dtensor
 from ._modules import Home, homes_of
 from ._request import check_ranges
@@ -95,6 +103,8 @@ class GroupedOptimizer(torch.optim.Optimizer):
         if self.rule == ELEMENTS and elements:
             raise UsageError("adamw=: AdamW has its options as arguments")
         _options.check_names(own, (self.rule,), type(self).__name__)
+        if own.get("capturable"):
+            check_rules([self.rule], self._config["nonfinite"])
         _options.check_names(elements, (ELEMENTS,), "adamw=")
         for pattern, given in self._given["groups"].items():
             if not isinstance(given, Mapping):
@@ -200,8 +210,10 @@ class GroupedOptimizer(torch.optim.Optimizer):
 
     def _put_heads(self, routes: Sequence[Route]) -> None:
         heads = self._config["heads"]
-        if heads == "auto":
+        if heads in ("auto", "all"):
             put_found(routes, self._found_heads())
+            if heads == "all" and self._model:
+                put_outputs(routes, find_outputs(self._model()))
         elif heads:
             put_given(routes, heads)
 
@@ -406,14 +418,25 @@ class GroupedOptimizer(torch.optim.Optimizer):
         """The names of _parameters()."""
         return [n for n, _ in self._members() if n not in self._asleep]
 
-    def _group_numbers(self) -> list[int]:
+    def _plan_groups(self) -> list[tuple[int, int]]:
+        """The groups of a plan: all parameter groups as they are, then again
+        those with members whose columns are heads, and how many."""
+        whole = [(i, 1) for i in range(len(self.param_groups))]
+        return whole + sorted({*self._in_plan_group()} - {*whole})
+
+    def _in_plan_group(self) -> list[tuple[int, int]]:
         """The groups of _parameters()."""
         return [
-            i
+            (i, self._routes[name].column_heads)
             for i, group in enumerate(self.param_groups)
             for name in group["param_names"]
             if name not in self._asleep
         ]
+
+    def _group_numbers(self) -> list[int]:
+        """The same as numbers."""
+        number = {of: i for i, of in enumerate(self._plan_groups())}
+        return [number[of] for of in self._in_plan_group()]
 
     def __repr__(self) -> str:
         lines = [f"{type(self).__name__} ("]

@@ -2,6 +2,7 @@
 
     found = find_heads(model)          # by name of the weight
     found["layers.0.attn.q_proj.weight"].blocks     # [128, 128, …]
+    find_outputs(model)["layers.0.attn.o_proj.weight"]  # 32, side by side
 
 Geometry comes from a Hugging Face config, or from the attributes of the module
 that has the projections. Rows are counted as torch stores them: outputs first.
@@ -89,8 +90,52 @@ class HeadRows:
         return f"heads: {many} ({self.source})"
 
 
+@dataclass(frozen=True)
+class _Attention:
+    """An attention layer: its projections by role, and what is known of it."""
+
+    name: str
+    module: nn.Module
+    projections: Mapping[str, tuple[str, Any]]
+    numbers: Mapping[str, int]
+    source: str
+
+    def key(self, child: str) -> str:
+        return ".".join(filter(None, (self.name, child, "weight")))
+
+
 def find_heads(model: nn.Module) -> dict[str, HeadRows]:
     """By name of the weight, as model.named_parameters() has it."""
+    return {
+        of.key(child): _weight(of, role, child, tuple(weight.shape))
+        for of in _attentions(model)
+        for role, (child, weight) in of.projections.items()
+        if len(weight.shape) == 2
+    }
+
+
+def find_outputs(model: nn.Module) -> dict[str, int]:
+    """How many heads the columns of output projections have, by name of the
+    weight."""
+    found: dict[str, int] = {}
+    for of in _attentions(model):
+        for child, its in of.module.named_children():
+            weight = getattr(its, "weight", None)
+            if child not in _OUT or weight is None or len(weight.shape) != 2:
+                continue
+            heads = of.numbers.get("heads", 0)
+            if not heads or weight.shape[1] % heads:
+                raise UsageError(
+                    f"heads='all': parameter {of.key(child)} "
+                    f"{list(weight.shape)}: its columns are not {heads} heads "
+                    f"({of.source}: {dict(of.numbers)}); use heads='auto', "
+                    "which leaves it whole, or name the heads"
+                )
+            found[of.key(child)] = heads
+    return found
+
+
+def _attentions(model: nn.Module) -> Iterable[_Attention]:
     config = next(
         (
             m.config
@@ -99,7 +144,6 @@ def find_heads(model: nn.Module) -> dict[str, HeadRows]:
         ),
         None,
     )
-    found: dict[str, HeadRows] = {}
     for name, module in model.named_modules():
         name = clean(f"{name}.").removesuffix(".")
         projections = {
@@ -117,14 +161,7 @@ def find_heads(model: nn.Module) -> dict[str, HeadRows]:
             groups, rest = divmod(len(projections["k"][1]), numbers["dim"])
             if rest == 0 and 0 < groups < numbers.get("heads", 0):
                 numbers["groups"] = groups
-        for role, (child, weight) in projections.items():
-            key = ".".join(filter(None, (name, child, "weight")))
-            if len(weight.shape) != 2:
-                continue
-            found[key] = _weight(
-                key, name, role, child, tuple(weight.shape), numbers, source
-            )
-    return found
+        yield _Attention(name, module, projections, numbers, source)
 
 
 def _geometry(module: nn.Module, config: Any) -> tuple[dict[str, int], str]:
@@ -159,14 +196,9 @@ def _said_by(of: Any) -> dict[str, int]:
 
 
 def _weight(
-    key: str,
-    layer: str,
-    role: str,
-    child: str,
-    shape: tuple[int, ...],
-    numbers: Mapping[str, int],
-    source: str,
+    of: _Attention, role: str, child: str, shape: tuple[int, ...]
 ) -> HeadRows:
+    key, numbers, source = of.key(child), of.numbers, of.source
     heads = numbers.get("heads", 0)
     if not heads:
         raise UsageError(
@@ -189,7 +221,7 @@ def _weight(
             f"heads: parameter {key} has {shape[0]} rows, but {heads} heads in "
             f"{groups} groups have {total} ({source}: {dict(numbers)})"
         )
-    return HeadRows(layer, heads, groups, rows, source)
+    return HeadRows(of.name, heads, groups, rows, source)
 
 
 def _rows(
@@ -247,13 +279,28 @@ def put_found(routes: Sequence[Route], found: Mapping[str, HeadRows]) -> None:
         )
 
 
-def put_given(routes: Sequence[Route], heads: Mapping[str, int]) -> None:
-    """Cuts matrices into as many equal heads as the caller says."""
+def put_outputs(routes: Sequence[Route], found: Mapping[str, int]) -> None:
+    """Cuts output projections by columns."""
+    for r in routes:
+        of = r.awake or r
+        if r.name in found and of.rule not in (ELEMENTS, FROZEN):
+            _cut_columns("heads='all'", r.name, of, found[r.name])
+            r.reason = of.reason
+
+
+def put_given(routes: Sequence[Route], heads: Mapping[str, Any]) -> None:
+    """Cuts matrices into as many equal heads as the caller says: by columns
+    where it says so, or if they are output projections."""
     by_name = {r.name: r for r in routes}
     for pattern, count in heads.items():
         what = f"heads['{pattern}']"
+        by_columns = isinstance(count, tuple) and count[:1] == ("columns",)
+        count = count[1] if by_columns and len(count) == 2 else count
         if type(count) is not int or count < 1:
-            raise UsageError(f"{what}: {count!r}; expected a number of heads")
+            raise UsageError(
+                f"{what}: {heads[pattern]!r}; expected a number of heads, or "
+                '("columns", number)'
+            )
         for name in fitting(pattern, [*by_name], "heads"):
             of = by_name[name].awake or by_name[name]
             if of.rule in (ELEMENTS, FROZEN):
@@ -261,12 +308,9 @@ def put_given(routes: Sequence[Route], heads: Mapping[str, int]) -> None:
                     f"{what}: parameter {name} goes to {of.rule} "
                     f"({of.reason}), which has no heads"
                 )
-            if {*name.split(".")} & {*_OUT}:
-                raise UsageError(
-                    f"{what}: the heads of parameter {name} {list(of.shape)} "
-                    "are columns, but only rows are cut; leave it whole, or "
-                    "name blocks of rows by splits="
-                )
+            if by_columns or {*name.split(".")} & {*_OUT}:
+                _cut_columns(what, name, of, count)
+                continue
             rows = of.shape[-2]
             if rows % count:
                 raise UsageError(
@@ -278,9 +322,28 @@ def put_given(routes: Sequence[Route], heads: Mapping[str, int]) -> None:
             of.reason += f"; heads: {count} of {rows // count} rows ({what})"
 
 
-def _refuse_splits(what: str, name: str, of: Route) -> None:
-    if of.splits:
+def _cut_columns(what: str, name: str, of: Route, heads: int) -> None:
+    columns = of.shape[-1]
+    if columns % heads:
         raise UsageError(
-            f"{what}: parameter {name} has splits already ({of.splits}); give "
-            "one of heads= and splits="
+            f"{what}: {heads} heads do not divide the {columns} columns of "
+            f"parameter {name} {list(of.shape)}"
+        )
+    if of.rule != "muon":
+        raise UsageError(
+            f"{what}: the heads of parameter {name} {list(of.shape)} are "
+            f"columns, and rule {of.rule} cuts only rows; use canzona.Muon, or "
+            "leave it whole"
+        )
+    _refuse_splits(what, name, of)
+    of.column_heads = heads
+    of.reason += f"; heads: {heads} of {columns // heads} columns ({what})"
+
+
+def _refuse_splits(what: str, name: str, of: Route) -> None:
+    if of.splits or of.column_heads > 1:
+        has = f"splits already ({of.splits})" if of.splits else "heads already"
+        raise UsageError(
+            f"{what}: parameter {name} has {has}; give one of heads= and "
+            "splits="
         )

@@ -46,7 +46,7 @@ class Shared(TypedDict, total=False):
     groups: Mapping[str, Mapping[str, Any]] | None
     rules: Mapping[str, str] | None
     splits: Mapping[str, Sequence[int]] | None
-    heads: Mapping[str, int] | Literal["auto"] | None
+    heads: Mapping[str, Any] | Literal["auto", "all"] | None
     flatten: Literal["none", "first_dim"]
     replicas: Any
     layout: Callable[[str, torch.Tensor], Any] | None
@@ -98,7 +98,7 @@ _ABOUT = {
     '{{"*.qkv.weight": [q, k, v]}}',
     "heads": "heads of projections, each a matrix of its own: "
     '{{"*.q_proj.weight": 32}}; "auto" finds them by the model\'s config or its '
-    "modules",
+    'modules, "all" those of output projections, which are columns, too',
     "flatten": '"first_dim" sends convolutions to the matrix rule, each as one '
     "matrix",
     "replicas": "ranks that hold the same plain tensors: a process group, a "
@@ -126,7 +126,8 @@ _ABOUT = {
     "amsgrad": "not supported; True is refused",
     "maximize": "not supported; True is refused",
     "foreach": "ignored: there is one implementation",
-    "capturable": "not supported; True is refused",
+    "capturable": "True: a step may be part of a CUDA graph (Muon and AdamW, "
+    "one rank)",
     "differentiable": "not supported; True is refused",
     "fused": "ignored: every step is fused",
 }

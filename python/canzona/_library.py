@@ -59,6 +59,29 @@ class Memory(ctypes.Structure):
     ]
 
 
+class Rate(ctypes.Structure):
+    """canzona_rate"""
+
+    _fields_ = [
+        ("number", ctypes.c_double),
+        ("live", ctypes.c_void_p),
+        ("is_double", ctypes.c_int32),
+    ]
+
+
+class Replay(ctypes.Structure):
+    """canzona_replay"""
+
+    _fields_ = [
+        ("counts", ctypes.c_void_p),
+        ("rates", ctypes.c_void_p),
+        ("skipped", ctypes.c_void_p),
+        ("refused", ctypes.c_void_p),
+        ("limit", ctypes.c_double),
+        ("skip", ctypes.c_int32),
+    ]
+
+
 class Outcome(ctypes.Structure):
     """canzona_outcome"""
 
@@ -107,6 +130,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "canzona_step_run": (_int, (_pointer, _int32)),
     "canzona_step_needs": (_int, (_pointer, _int32, _int64, _pointer)),
     "canzona_step_end": (_int, (_pointer,)),
+    "canzona_step_capture": (_int, (_pointer, _pointer, _pointer)),
     "canzona_step_abandon": (_int, (_pointer,)),
     "canzona_step_outcome": (_int, (_pointer, _pointer)),
 }

@@ -43,7 +43,7 @@ _WHO = "load_state_dict()"
 _log = logging.getLogger("canzona")
 
 # Keys of a group that loading leaves alone.
-_NOT_LOADED = ("params", "param_names", "rule")
+_NOT_LOADED = ("params", "param_names", "rule", "capturable")
 # What a group still takes over if states of its parameters begin anew.
 _RATES = ("lr", "initial_lr")
 
@@ -396,7 +396,10 @@ def _load_groups(optimizer: MatrixOptimizer, saved: _Saved) -> None:
         for key in [k for k in group if k not in options and k not in values]:
             del group[key]
         # A rate may be a tensor, which schedulers may have as initial_lr, too.
+        rate = group.get("lr")
         group.update(deepcopy(values))
+        if group.get("capturable") and isinstance(rate, torch.Tensor):
+            group["lr"] = rate.fill_(float(group["lr"]))  # a graph may read it
 
 
 def _check(

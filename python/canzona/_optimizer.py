@@ -12,6 +12,7 @@ import contextlib
 import logging
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from operator import is_
 from typing import Any, Callable
 
 import torch
@@ -26,6 +27,7 @@ from ._arguments import (
     ranks_of,
     replicas_by_name,
 )
+from ._capture import captured, check_capturable, is_capturing
 from ._errors import UsageError
 from ._groups import Woken
 from ._layout import Layout, describe, device_of, is_dtensor, local
@@ -66,7 +68,7 @@ class MatrixOptimizer(QkClip):
         groups: Mapping[str, Mapping[str, Any]] | None = None,
         rules: Mapping[str, str] | None = None,
         splits: Mapping[str, Sequence[int]] | None = None,
-        heads: Mapping[str, int] | str | None = None,
+        heads: Mapping[str, Any] | str | None = None,
         flatten: str = "none",
         replicas: Any = None,
         layout: Callable[[str, torch.Tensor], Any] | None = None,
@@ -172,7 +174,7 @@ class MatrixOptimizer(QkClip):
         old = self._run
         with super()._restored_on_error():
             yield
-        if old is not None and old is not self._run:
+        if old not in (None, self._run):
             old.close()
 
     @contextlib.contextmanager
@@ -260,6 +262,7 @@ class MatrixOptimizer(QkClip):
                     for d in described
                     if len(self._routes[d.name].shape) != len(d.shape)
                 },
+                self._plan_groups(),
                 self._groups,
             ),
             parameters,
@@ -269,11 +272,17 @@ class MatrixOptimizer(QkClip):
         """Rules and options of the groups, as the library reads them."""
         return [
             {
-                "rule": g["rule"],
-                "options": rule_options(g, kind, self._config),
+                "rule": self.param_groups[i]["rule"],
+                "options": self._options_of(i, heads, kind),
             }
-            for g in self.param_groups
+            for i, heads in self._plan_groups()
         ]
+
+    def _options_of(self, group: int, heads: int, kind: str) -> dict[str, str]:
+        options = rule_options(self.param_groups[group], kind, self._config)
+        if heads > 1:
+            options["column_heads"] = str(heads)
+        return options
 
     def _common(
         self, names: Sequence[str], groups: list[dict[str, Any]]
@@ -367,7 +376,7 @@ class MatrixOptimizer(QkClip):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        run = self._begun()
+        run = None if is_capturing() and captured(self) else self._begun()
         if run is None:
             return loss
         if self._watch is not None:
@@ -399,8 +408,8 @@ class MatrixOptimizer(QkClip):
         return self._run
 
     def _check_replaced(self) -> None:
-        """Where a step finds no gradient, looks whether other tensors have
-        them; also at the first one that finds some."""
+        """Looks whether other tensors have the gradients, where a step finds
+        none and at the first one that finds some."""
         is_fed = any(p.grad is not None for _, p in self._members())
         if not (is_fed and self._fed):
             refuse_replaced(self._homes, self._members())
@@ -416,8 +425,9 @@ class MatrixOptimizer(QkClip):
             absorb(self, run)
             self._tell_options(run)
             rates = _options.rates(self.param_groups)
-            names = self._woken() if self._asleep else []
-            trouble = Woken(names) if names else None
+            rates += [rates[g] for g, _ in run.setup.plan_groups[len(rates) :]]
+            if names := self._woken() if self._asleep else []:
+                trouble = Woken(names)
         except Exception as error:
             trouble = error
         run.step(parameters, rates, trouble)
@@ -425,9 +435,8 @@ class MatrixOptimizer(QkClip):
     def _check_swapped(
         self, run: Run, parameters: Sequence[torch.Tensor]
     ) -> None:
-        if len(parameters) == len(run.names) and all(
-            a is b for a, b in zip(parameters, self._bound)
-        ):
+        alike = all(map(is_, parameters, self._bound))
+        if alike and len(parameters) == len(run.names):
             return
         if any(run.counts):
             raise UsageError(
@@ -447,6 +456,7 @@ class MatrixOptimizer(QkClip):
         old = self._run
         if old is None:
             return
+        old.captured.refuse("new parameters")
         if any(old.counts):
             with self._together():
                 old.check_kinds(self._bound)
@@ -463,8 +473,8 @@ class MatrixOptimizer(QkClip):
         for name, p in zip(self._names(), self._parameters()):
             if name not in old.names and self._state.get(p):
                 by_name[name] = dict(self._state[p])  # a script gave it some
-        watch = self._watch
-        self._run = self._watch = self._gathered = None
+        watch, self._watch = self._watch, None
+        self._run = self._gathered = None
         self._state = defaultdict(dict)
         run = self._built()
         if watch is not None:
@@ -474,17 +484,19 @@ class MatrixOptimizer(QkClip):
         run.skipped = old.skipped
 
     def _kept(self) -> dict[str, Any]:
-        names = ("_run", "_state", "_watch", "_gathered")
-        kept = {k: self.__dict__.get(k) for k in (*names, "_bound")}
-        return {**super()._kept(), **kept}
+        names = ("_run", "_state", "_watch", "_gathered", "_bound")
+        return {**super()._kept(), **{k: self.__dict__.get(k) for k in names}}
 
     def _tell_options(self, run: Run) -> None:
-        kind = run.device.type
-        for i, group in enumerate(self.param_groups):
-            _options.refuse_switches(group, f"group {i}")
-            options = rule_options(group, kind, self._config)
-            if options != run.options[i]:
-                run.set_options(i, options)
+        check_capturable(self.param_groups, run)
+        for number, group in run.groups_seen.changed(self.param_groups):
+            _options.refuse_switches(group, f"group {number}")
+            for i, (of, heads) in enumerate(run.setup.plan_groups):
+                if of != number:
+                    continue
+                options = self._options_of(of, heads, run.device.type)
+                if options != run.options[i]:
+                    run.set_options(i, options)
 
     def close(self) -> None:
         """Frees memory and process groups; for all ranks to call. Only processes
@@ -493,8 +505,7 @@ class MatrixOptimizer(QkClip):
             self._run.close()
         if self._watch is not None:
             self._watch.withdraw()
-        self._run = self._watch = None
-        self._state = defaultdict(dict)
+        self._run, self._watch, self._state = None, None, defaultdict(dict)
         for group in self._groups.values():
             # A script may have destroyed all groups before.
             with contextlib.suppress(ValueError):
@@ -585,6 +596,8 @@ class MatrixOptimizer(QkClip):
         )
         state = {k: self.__dict__[k] for k in kept}
         state["_saved"] = _checkpoint.keep(self)
+        with contextlib.suppress(UsageError):  # a copy has no model to look in
+            state["_heads"] = self._found_heads()
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ text by the rule's own names (docs/rules.md).
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, Mapping, Sequence
 
@@ -59,7 +60,7 @@ OTHERS = {
 }
 
 # Switches of torch's optimizers that have no counterpart here.
-_REFUSED = ("maximize", "amsgrad", "differentiable", "capturable")
+_REFUSED = ("maximize", "amsgrad", "differentiable")
 
 # Options that the package decides by where tensors are.
 _OURS = {"device", "flatten", "scale_shape", "learning_rate"}
@@ -226,6 +227,39 @@ def check_numbers(group: Mapping[str, Any]) -> None:
             raise UsageError(
                 f"{name}={number}: expected at least 0, and finite"
             )
+
+
+_PLAIN = (bool, int, float, str, type(None))
+# Every step reads rates; the others that are left out change nothing.
+_NOT_COMPARED = OTHERS - {"rule", "preset", *_REFUSED}
+
+
+def _is_plain(value: Any) -> bool:
+    kind = type(value)
+    return kind in _PLAIN or (kind is tuple and all(map(_is_plain, value)))
+
+
+class GroupsSeen:
+    """Groups as the last step saw them, since a step has little time to read
+    their options again."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, dict[str, Any]] = {}
+
+    def changed(
+        self, groups: Sequence[Mapping[str, Any]]
+    ) -> Iterator[tuple[int, Mapping[str, Any]]]:
+        """Those with a new value, or with one that may change in place, and
+        their numbers. A group has been seen once the next one is asked for."""
+        for number, group in enumerate(groups):
+            now = {k: v for k, v in group.items() if k not in _NOT_COMPARED}
+            plain = all(map(_is_plain, now.values()))
+            if not plain or self._seen.get(number) != now:
+                yield number, group
+                self._seen[number] = now
+
+    def forget(self) -> None:
+        self._seen.clear()
 
 
 def rates(groups: Sequence[Mapping[str, Any]]) -> list[float]:

@@ -67,6 +67,7 @@ class Route:
     reason: str
     shape: tuple[int, ...]  # as the rule sees it; a convolution's is flattened
     splits: list[int] = field(default_factory=list)
+    column_heads: int = 1  # side by side, each a matrix of its own
     group: int = 0  # of the caller's groups
     awake: Route | None = None  # where it goes once it requires a gradient
 

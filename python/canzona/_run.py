@@ -11,6 +11,7 @@ slots (_run_exchange.py). Whatever is wrong on one rank is raised on all.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import math
 import os
 from typing import Any, Callable, Sequence
@@ -18,8 +19,10 @@ from typing import Any, Callable, Sequence
 import torch
 import torch.distributed as dist
 
+from ._capture import Captured
 from ._errors import Error, NumericalError, UsageError
 from ._gradients import Found, Gradients, Redistributed, unlike, unlike_options
+from ._options import GroupsSeen
 from ._run_exchange import RunExchange
 from ._run_memory import Setup
 from ._step import NUMBERS
@@ -34,6 +37,7 @@ _SUMS = slice(4, 12)
 # Reduced by MAX when a step ends: 1 + a rank that could not carry it out.
 _END = slice(12, 13)
 _NONE = -(2**63)
+_UNSEEN = -1  # in the host's copy of the numbers: it is still on its way
 _HUGE = 2**62
 # Bits of infinity; what is above is the code of a tensor with such a number.
 _INFINITY = 0x7F800000
@@ -59,6 +63,11 @@ class Run(RunExchange):
         # and the layers that were clipped since then (_qk_clip.py).
         self.has_moved = False
         self.clipped: set[str] = set()
+        # On a GPU: before and after the work of a step.
+        self._edges = [
+            torch.cuda.Event() for _ in range(2 if self._stream else 0)
+        ]
+        self.groups_seen = GroupsSeen()
         self._pid = os.getpid()
         self._failure: tuple[str, Exception] | None = None  # of this step
         self._rates: Sequence[float] = ()  # of this step
@@ -68,11 +77,14 @@ class Run(RunExchange):
         self._former: dict[int, dict[str, str]] = {}
         self._gradients = Gradients(self.names, self.layout, self.device)
         self._gradients.expect(parameters)
+        self._everywhere = [True] * len(parameters)
         self.keys: dict[int, str] = {}  # of states, by number
         self.owned: list[Any] = []  # states that owners have, of all ranks
         self.shared: dict[int, list[str]] = {}  # keys of states in parts
         self.mesh: Any = None  # of all ranks, for states that are handed out
         self._told: Any = None  # pinned numbers and an event, on a GPU
+        self._seen: Any = None  # these numbers, as the host reads them
+        self.captured = Captured()  # steps in graphs of scripts
         self._pending: Any = None  # the last step's numbers, on a GPU
         self._ended: Any = None  # pinned number and an event, on a GPU
 
@@ -142,15 +154,6 @@ class Run(RunExchange):
                 "this optimizer belongs to the process that made it, "
                 f"{self._pid}; a forked child cannot step"
             )
-        if (
-            self._stream is not None
-            and torch.cuda.is_current_stream_capturing()
-        ):
-            raise UsageError(
-                "step(): the current stream is being captured; a step cannot "
-                "be part of a CUDA graph, so capture forward and backward "
-                "and call it after the graph"
-            )
 
     @contextlib.contextmanager
     def _on_stream(self) -> Any:
@@ -162,12 +165,15 @@ class Run(RunExchange):
         if current == self._stream:
             yield
             return
-        self._stream.wait_stream(current)
+        before, after = self._edges
+        before.record(current)
+        self._stream.wait_event(before)
         try:
             with torch.cuda.stream(self._stream):
                 yield
         finally:
-            current.wait_stream(self._stream)
+            after.record(self._stream)
+            current.wait_event(after)
 
     def _begun(
         self, found: Found | Exception, rates: Sequence[float]
@@ -225,20 +231,65 @@ class Run(RunExchange):
         for group, options in self._former.items():
             self._step.set_options(group, options)
             self.options[group] = options
+        self.groups_seen.forget()
 
     def _remember(self, found: Any) -> None:
         """Sends the reduced numbers to the host, which reads them later."""
         if self._told is None:
-            self._told = (
-                torch.empty(NUMBERS, dtype=torch.int64, pin_memory=True),
-                torch.cuda.Event(),
+            told = torch.empty(NUMBERS, dtype=torch.int64, pin_memory=True)
+            self._told = told, torch.cuda.Event()
+            self._seen = (ctypes.c_int64 * NUMBERS).from_address(
+                told.data_ptr()
             )
         numbers, seen = self._told
+        self._seen[0] = _UNSEEN
         numbers.copy_(self._numbers, non_blocking=True)
         seen.record()
         # Not the gradients themselves, whose memory is the caller's.
-        there = [g is not None for g in found]
-        self._pending = (numbers, seen, there)
+        self._pending = seen, self._there(found)
+
+    def _there(self, found: Found) -> list[bool]:
+        """Which parameters have a gradient."""
+        if self._gradients.are_usual:
+            return self._everywhere
+        return [g is not None for g in found]
+
+    def is_warm(self) -> bool:
+        """True if a step has been carried out, and its numbers are known."""
+        if self._told is None:
+            return False
+        return self._pending is None or self._seen[0] != _UNSEEN
+
+    def capture(
+        self,
+        parameters: Sequence[torch.Tensor],
+        rates: Sequence[tuple[float, int, bool]],
+        told: int,
+    ) -> None:
+        """Makes a step part of the CUDA graph that is being captured
+        (_capture.py)."""
+        self._check_usable()
+        self._tell_of_last(wait=False)
+        if self.bind(parameters):
+            self._gradients.expect(parameters)
+        self.refresh_masters(parameters)
+        found = self._gradients.collect(parameters)
+        if isinstance(found, Exception):
+            raise found
+        addresses, _, _, dtypes = self._gradients.arguments(
+            found, self.counts, (), self._numbers.data_ptr()
+        )
+        first = self.counted.data_ptr()
+        size = self.counted.element_size()
+        self._step.capture(
+            addresses,
+            dtypes,
+            [first + size * self.parameter_of(t) for t in range(len(dtypes))],
+            rates,
+            told,
+            self.setup.clip_norm or 0.0,
+            self.setup.nonfinite != "propagate",
+        )
 
     def _refuse(self, error: Exception) -> None:
         """Tells the other ranks of an error of this one's."""
@@ -455,8 +506,8 @@ class Run(RunExchange):
         parameters: Sequence[torch.Tensor],
         found: Found,
     ) -> None:
-        if any(g is None for g in found):
-            there = [g is not None for g in found]
+        there = self._there(found)
+        if not all(there):
             parameters = [p for p, had in zip(parameters, there) if had]
             self.counts = [n + had for n, had in zip(self.counts, there)]
             self.put_counts()
@@ -468,16 +519,17 @@ class Run(RunExchange):
         self.has_moved = True
         self.clipped.clear()
 
-    def _tell_of_last(self) -> None:
+    def _tell_of_last(self, wait: bool = True) -> None:
         """On a GPU: reports the outcome of the last step.
 
         Waits only until that step has looked at its gradients, long ago."""
         self._look_at_end(wait=False)
         if self._pending is None:
             return
-        (numbers, seen, there), self._pending = self._pending, None
-        seen.synchronize()
-        largest, hashed, negative, fault = numbers[_LOOK].tolist()
+        (seen, there), self._pending = self._pending, None
+        if wait:
+            seen.synchronize()
+        largest, hashed, negative, fault = self._seen[_LOOK]
         if largest < _INFINITY and hashed == -negative and not fault > 0:
             return
         outcome = self._step.outcome()
@@ -514,6 +566,8 @@ class Run(RunExchange):
         """Waits for the last step and raises its error, if it had one."""
         self._look_at_end(wait=True)
         self._tell_of_last()
+        if self.captured:
+            self.captured.settle(self)
 
     @property
     def norm(self) -> float:

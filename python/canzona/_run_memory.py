@@ -6,6 +6,7 @@ For _run.py, whose Run is one of these.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -84,6 +85,7 @@ class Setup:
     options: list[dict[str, str]]  # of the rules, by group
     splits: list[list[int]]  # rows, by tensor
     flattened: set[str]  # parameters that are seen as one matrix
+    plan_groups: list[tuple[int, int]]  # parameter group, heads of columns
     groups: dict[tuple[int, ...], Any] = field(default_factory=dict)
 
 
@@ -113,15 +115,21 @@ class RunMemory:
         self.counted = torch.zeros(
             len(parameters), dtype=torch.float32, device="cpu"
         )
+        size = self.counted.numel() * self.counted.element_size()
+        self._counted_bytes = (ctypes.c_char * size).from_address(
+            self.counted.data_ptr()
+        )
+        self._bytes_shown = bytes(size)
         self.loaded = False  # states are not those of a new optimizer
         self.exposed: list[dict[str, Any]] = (
             []
         )  # optimizer.state, as we gave it
         self.memory: list[dict[str, torch.Tensor]] = []  # where that lies
-        self.seen: list[int] = []  # identities of its values
+        self.seen: list[Any] = []  # its parameters, dicts and values
         self.watched: list[torch.Tensor] = []  # one of each parameter's
         self.addresses: list[int] = []  # where these lie
         self._lie: Any = None  # where weights are, and how
+        self._has_dtensors = any(map(is_dtensor, parameters))
         self._rounded: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._versions: list[int] = []  # of weights that have masters
         self.bind(parameters)
@@ -234,7 +242,9 @@ class RunMemory:
     def bind(self, parameters: Sequence[torch.Tensor]) -> bool:
         """Tells the library where weights are; True if they are elsewhere
         now."""
-        parts = [p._local_tensor if is_dtensor(p) else p for p in parameters]
+        parts = parameters
+        if self._has_dtensors:
+            parts = [p._local_tensor if is_dtensor(p) else p for p in parts]
         # Whoever assigns p.data may leave it where it is, transposed.
         lie = (
             list(map(torch.Tensor.data_ptr, parts)),
@@ -317,17 +327,19 @@ class RunMemory:
     def put_counts(self) -> None:
         """Shows the counts to scripts."""
         self.counted.copy_(torch.tensor(self.counts, dtype=torch.float32))
+        self._bytes_shown = bytes(self._counted_bytes)
 
     def count_shown(self) -> None:
         """Shows one step more of every parameter."""
         self.counted += 1
+        self._bytes_shown = bytes(self._counted_bytes)
 
     def take_counts(self) -> None:
         """Takes over counts that a script has written in place, also by
         `step.data`; UsageError for what is no number of steps."""
-        written = self.counted.tolist()
-        if written == self.counts:
+        if bytes(self._counted_bytes) == self._bytes_shown:
             return
+        written = self.counted.tolist()
         for name, count in zip(self.names, written):
             if not (count >= 0 and count.is_integer()):
                 raise UsageError(
@@ -335,6 +347,7 @@ class RunMemory:
                     f"{count}; expected a number of steps, from 0 on"
                 )
         self.counts = [int(count) for count in written]
+        self._bytes_shown = bytes(self._counted_bytes)
 
     def close(self) -> None:
         self._step.close()

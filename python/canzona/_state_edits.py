@@ -9,43 +9,50 @@ of the values, copies them into that memory, and shows it again.
 
 from __future__ import annotations
 
-from itertools import chain, repeat
-from operator import methodcaller
+from collections.abc import Iterator
+from itertools import chain
+from operator import is_
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ._errors import UsageError
 from ._layout import is_dtensor, local
-from ._run import Run
 
 if TYPE_CHECKING:
     from ._optimizer import MatrixOptimizer
+    from ._run import Run
 
 MASTER = "master"
 STEP = "step"
+_END = object()
 
-_NOTHING: dict[str, Any] = {}
 
-
-def remember(run: Run) -> None:
+def remember(optimizer: MatrixOptimizer, run: Run) -> None:
     """Notes what optimizer.state shows, to see later what a script changed."""
-    run.seen = [id(v) for of in run.exposed for v in of.values()]
+    run.seen = [*_shown_by(optimizer._state)]
     # One state of each parameter, since scripts that move states move them all.
     last = [[*of.values()][-1] for of in run.exposed]
     run.watched = [v._local_tensor if is_dtensor(v) else v for v in last]
     run.addresses = [v.data_ptr() for v in run.watched]
 
 
-def _is_changed(optimizer: MatrixOptimizer, run: Run) -> bool:
+def is_changed(optimizer: MatrixOptimizer, run: Run) -> bool:
     """True if values were replaced or deleted, or moved (v.data = …). Every
     step asks this, so it loops in C."""
-    states = map(optimizer._state.get, optimizer._bound, repeat(_NOTHING))
-    shown = chain.from_iterable(map(methodcaller("values"), states))
-    return (
-        list(map(id, shown)) != run.seen
-        or list(map(torch.Tensor.data_ptr, run.watched)) != run.addresses
-    )
+    try:
+        is_same = all(map(is_, _shown_by(optimizer._state), run.seen))
+    except TypeError:  # a script has put something else in place of a dict
+        return True
+    moved = list(map(torch.Tensor.data_ptr, run.watched)) != run.addresses
+    return moved or not is_same
+
+
+def _shown_by(states: dict[Any, Any]) -> Iterator[Any]:
+    """Parameters, their states, the values of these, and an end, which tells
+    more or fewer of them from as many."""
+    values = chain.from_iterable(map(dict.values, states.values()))
+    return chain(states, states.values(), values, (_END,))
 
 
 def _address(value: Any) -> int:
@@ -59,7 +66,9 @@ def absorb(optimizer: MatrixOptimizer, run: Run) -> None:
     """Takes over what a script has changed in optimizer.state since the last
     look: what it deleted begins anew, what it replaced is copied. UsageError,
     before anything changes, names what has no place."""
-    if _is_changed(optimizer, run):
+    if run.captured:
+        run.synchronize()
+    if is_changed(optimizer, run):
         changed = [
             (i, p, optimizer._state.get(p) or {})
             for i, p in enumerate(optimizer._bound)
@@ -71,7 +80,7 @@ def absorb(optimizer: MatrixOptimizer, run: Run) -> None:
         for i, p, given in changed:
             _absorb_one(run, i, p, given)
             optimizer._state[p] = dict(run.exposed[i])
-        remember(run)
+        remember(optimizer, run)
     run.take_counts()
 
 
@@ -84,7 +93,7 @@ def discard(optimizer: MatrixOptimizer, run: Run, parameters: set[int]) -> None:
             if _was_moved(run, i, key):
                 run.exposed[i][key] = _shown(p, mine, run.memory[i][key])
         optimizer._state[p] = dict(run.exposed[i])
-    remember(run)
+    remember(optimizer, run)
 
 
 def _check_given(run: Run, i: int, given: dict[str, Any]) -> None:

@@ -24,7 +24,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Callable
 
 from ._errors import UsageError
-from ._library import NUMBERS, Allocator, Library, Memory, Outcome, load
+from ._library import (
+    NUMBERS,
+    Allocator,
+    Library,
+    Memory,
+    Outcome,
+    Rate,
+    Replay,
+    load,
+)
 from ._placed import PlacedPlan
 
 FP32 = 0
@@ -291,6 +300,43 @@ class Step:
 
     def end(self) -> None:
         self._check(self._library.canzona_step_end(self._handle))
+
+    def capture(
+        self,
+        gradients: Sequence[int],
+        dtypes: Sequence[int],
+        counts: Sequence[int],
+        rates: Sequence[tuple[float, int, bool]],
+        told: int,
+        limit: float,
+        skip: bool,
+    ) -> None:
+        """Makes a step part of the CUDA graph into which `stream` is captured.
+        `counts`: addresses of each tensor's number of updates, a float32 in
+        host memory. `rates`, by group: a number, the address of one on the
+        device, which each replay reads (0: the number itself), and whether that
+        is a float64. `told`: the address of two int64, which count replays
+        that changed nothing, and those of them that no longer fit the graph."""
+        self._gradients.fill(gradients, dtypes)
+        pointers = _Addresses(counts)
+        made = (Rate * len(rates))(
+            *(Rate(number, live or None, wide) for number, live, wide in rates)
+        )
+        replay = Replay(
+            pointers.address,
+            ctypes.addressof(made),
+            told,
+            told + 8,
+            limit,
+            skip,
+        )
+        self._check(
+            self._library.canzona_step_capture(
+                self._handle,
+                self._gradients.address,
+                ctypes.addressof(replay),
+            )
+        )
 
     def abandon(self) -> None:
         """Gives up a step that was begun, if one was; the next may begin."""

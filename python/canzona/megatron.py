@@ -18,6 +18,8 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
+import torch
+
 from ._errors import UsageError
 from ._placed import PlacedPlan
 
@@ -30,14 +32,15 @@ _FIELDS |= {"default_param_overrides"}
 _replaced: Any = None  # Megatron's own entry, while ours is in its place
 
 
-def register(*, wire: str = "fp32") -> None:
+def register(**ours: Any) -> None:
     """Puts canzona's Muon in the place of Megatron's. Optimizers that Megatron
-    has made before stay as they are. `wire="bf16"` halves what is sent."""
+    has made before stay as they are. `wire="bf16"` halves what is sent,
+    `teams="auto"` lets ranks share large matrices, `heads=True` makes each head
+    of q, k and v a matrix of its own; other arguments are canzona.Muon's."""
     global _replaced
     from .megatron_muon import Muon
 
-    if wire not in ("fp32", "bf16"):
-        raise UsageError(f"wire={wire!r}: expected fp32 or bf16")
+    Muon([torch.zeros(2, 2)], ours=ours)  # refuses what it does not know
     table = _table()
     entry = _replaced or table["muon"]
     known = _check_version(entry, Muon)
@@ -45,8 +48,8 @@ def register(*, wire: str = "fp32") -> None:
     def to_kwargs(config: Any, chunks: Any, pg_collection: Any) -> Any:
         if getattr(config, "optimizer_cuda_graph", False):
             raise UsageError(
-                "--optimizer-cuda-graph: a step of canzona.megatron cannot be "
-                "captured; leave the option out"
+                "--optimizer-cuda-graph: is not supported by canzona.megatron; "
+                "leave it out"
             )
         given = entry.config_to_kwargs(config, chunks, pg_collection)
         for name in sorted(given.keys() - known):
@@ -54,7 +57,7 @@ def register(*, wire: str = "fp32") -> None:
                 f"megatron-core {_version()}: its Muon has an option '{name}', "
                 f"which canzona.megatron does not know; it supports {SUPPORTED}"
             )
-        return {**given, "model_chunks": chunks, "wire": wire}
+        return {**given, "model_chunks": chunks, "ours": ours}
 
     _replaced = entry
     table["muon"] = dataclasses.replace(
@@ -94,24 +97,19 @@ def _ours(optimizer: Any) -> Iterator[Any]:
     elif hasattr(optimizer, "chained_optimizers"):
         for one in optimizer.chained_optimizers:
             yield from _ours(one)
-    elif getattr(optimizer, "optimizer", None) is not None:
+    elif hasattr(optimizer, "optimizer"):
         yield from _ours(optimizer.optimizer)
 
 
 def _table() -> dict[str, Any]:
     try:
-        module = importlib.import_module(_TABLE)
-    except ModuleNotFoundError as error:
+        table = vars(importlib.import_module(_TABLE))["_EMERGING_OPTIMIZERS"]
+        table["muon"]  # which is there if emerging-optimizers is
+    except (ModuleNotFoundError, KeyError) as error:
         raise UsageError(
-            f"{_TABLE}: {error}; pip install 'canzona[megatron]' gets the "
-            "megatron-core that is supported"
+            f"{_TABLE}: has no Muon ({error!r}); canzona.megatron supports "
+            f"megatron-core {SUPPORTED}: pip install 'canzona[megatron]'"
         ) from error
-    table = getattr(module, "_EMERGING_OPTIMIZERS", {})
-    if "muon" not in table:
-        raise UsageError(
-            f"megatron-core {_version()}: its table of emerging optimizers has "
-            f"no 'muon'; canzona.megatron supports {SUPPORTED}"
-        )
     return table
 
 
@@ -128,12 +126,10 @@ def _check_version(entry: Any, ours: Any) -> set[str]:
     theirs = {*inspect.signature(entry.optimizer_cls).parameters}
     parameters = inspect.signature(ours).parameters.values()
     known = {p.name for p in parameters if p.kind != p.KEYWORD_ONLY}
+    both = (("field", fields, _FIELDS), ("option", theirs, known))
     moved = [
         f"{what} {name} is {'new' if name in now else 'gone'}"
-        for what, now, then in (
-            ("field", fields, _FIELDS),
-            ("option", theirs, known),
-        )
+        for what, now, then in both
         for name in sorted(now ^ then)
     ]
     text = (
@@ -153,10 +149,12 @@ def main() -> None:
         description="Registers canzona's Muon and runs a script of Megatron's.",
     )
     parser.add_argument("--wire", choices=("fp32", "bf16"), default="fp32")
+    parser.add_argument("--teams", choices=("off", "auto"), default="off")
+    parser.add_argument("--heads", action="store_true")
     parser.add_argument("script")
     parser.add_argument("args", nargs=argparse.REMAINDER)
     given = parser.parse_args()
-    register(wire=given.wire)
+    register(wire=given.wire, teams=given.teams, heads=given.heads)
     sys.argv = [given.script, *given.args]
     sys.path.insert(0, os.path.dirname(os.path.abspath(given.script)))
     runpy.run_path(given.script, run_name="__main__")

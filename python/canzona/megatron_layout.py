@@ -41,11 +41,15 @@ def worlds_of(pg_collection: Any, is_whole: bool) -> list[World]:
 
 
 def matrix_of(
-    name: str, p: torch.Tensor, world: World, qkv: Sequence[int] | None
+    name: str,
+    p: torch.Tensor,
+    world: World,
+    qkv: Sequence[int] | None,
+    by_head: bool = False,
 ) -> tuple[Stored, list[int]]:
     """How a shard lies in its matrix, and the rows of each of the matrices that
     are fused in it (none: there is one). `qkv`: the rows of q, k and v for a
-    query group, if this tensor is split so."""
+    query group, if this tensor is split so; each head alone with `by_head`."""
     if p.dim() != 2:
         raise UsageError(
             f"parameter {name}: has {p.dim()} dimensions; Megatron's Muon is "
@@ -61,29 +65,27 @@ def matrix_of(
     stride = int(getattr(p, "partition_stride", 1))
     ranks = world.ranks if dim >= 0 else None
     if qkv is not None:
-        return _interleaved(name, p, world.ranks, ranks or [0], list(qkv))
+        if dim > 0 or len(p) % sum(qkv) != 0:
+            raise UsageError(
+                f"parameter {name}: {len(p)} rows of q, k and v on a rank; "
+                f"expected whole query groups of {list(qkv)} rows, cut by rows; "
+                "--muon-no-split-qkv keeps it one matrix"
+            )
+        if not by_head:
+            return _interleaved(p, world.ranks, ranks or [0], list(qkv))
     shape, cut = list(p.shape), None
     if ranks is not None:
         shape[dim] *= len(ranks)
         cut = (dim, stride)
-    return Stored(shape, world.ranks, [cut]), []
+    heads = [min(qkv)] * (shape[0] // min(qkv)) if qkv is not None else []
+    return Stored(shape, world.ranks, [cut]), heads
 
 
 def _interleaved(
-    name: str,
-    p: torch.Tensor,
-    over: list[int] | None,
-    cut_over: list[int],
-    rows: list[int],
+    p: torch.Tensor, over: Any, cut_over: list[int], rows: list[int]
 ) -> tuple[Stored, list[int]]:
     """[q; k; v], of which a rank stores some rows of each in turn."""
     each, (height, width) = sum(rows), p.shape
-    if getattr(p, "partition_dim", -1) > 0 or height % each != 0:
-        raise UsageError(
-            f"parameter {name}: {height} rows of q, k and v on a rank; expected "
-            f"whole query groups of {rows} rows, cut by rows; "
-            "--muon-no-split-qkv keeps it one matrix"
-        )
     here, groups = height // each, height // each * len(cut_over)
     number = cut_over.index(dist.get_rank()) if len(cut_over) > 1 else 0
     boxes = []

@@ -9,16 +9,14 @@ numbers of the groups, and takes over states that were loaded or moved.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Callable, NamedTuple
 
 import torch
 import torch.distributed as dist
 
-from . import _options
 from ._errors import UsageError
 from ._placed import PlacedPlan
-from ._request import check_ranges
 from ._routing import clean
 from .megatron_layout import World, matrix_of, worlds_of
 from .optim import Muon as Inner
@@ -26,6 +24,7 @@ from .optim import Muon as Inner
 _log = logging.getLogger("canzona")
 
 MOMENTUM = "momentum_buffer"
+_STATES = {MOMENTUM, "step"}  # of ours, of which Megatron gets the first
 
 _SCALES = {
     "spectral": "sqrt_max",
@@ -38,6 +37,8 @@ _PRECISIONS = {"medium": "auto", "high": "fp32", "highest": "fp32"}
 _TP_MODES = {"blockwise": True, "duplicated": False, "distributed": False}
 # Sets that go on with their last coefficients; the others start over.
 _REPEAT_LAST = ("polar_express", "cans", "deepseekv4")
+# Arguments of canzona.Muon that canzona.megatron gives itself.
+_THEIRS = ("layout", "group", "splits", "lr", "weight_decay", "momentum")
 # Keys of a group that may change from step to step.
 _NUMBERS = ("lr", "weight_decay", "momentum")
 
@@ -83,9 +84,12 @@ class Muon(torch.optim.Optimizer):
         tp_mode: str = "duplicated",
         *,
         model_chunks: Sequence[torch.nn.Module] = (),
-        wire: str = "fp32",
+        ours: Mapping[str, Any] = {},
     ):
         self._options: dict[str, Any] = dict(
+            preset="nvidia",
+            rules={"*": "muon"},
+            nonfinite="propagate",
             nesterov=nesterov,
             decay_form="decoupled" if use_decoupled_weight_decay else "l2",
             coefficients=coefficient_type,
@@ -98,33 +102,25 @@ class Muon(torch.optim.Optimizer):
             scale=_known("--muon-scale-mode", scale_mode, _SCALES),
             scale_extra=extra_scale_factor,
         )
+        for name in ours.keys() & {*self._options, *_THEIRS}:
+            raise UsageError(f"register({name}=…): Megatron sets {name} itself")
+        self._options.update(ours)
+        self._by_head = bool(self._options.pop("heads", False))
         is_blockwise = _known("--muon-tp-mode", tp_mode, _TP_MODES)
         self._worlds = worlds_of(pg_collection, not is_blockwise)
         self._is_qkv = (is_qkv_fn if split_qkv else None) or (lambda _: False)
-        self._qkv, self._wire = qkv_split_shapes, wire
-        self._chunks = list(model_chunks)
+        self._qkv, self._chunks = qkv_split_shapes, list(model_chunks)
         self._parts: list[_Part] = []
         self._planned: list[int] | None = None  # ids of the plans' parameters
         super().__init__(
             params, dict(lr=lr, momentum=momentum, weight_decay=weight_decay)
         )
-        self._check_options()
-        if is_blockwise:
-            self._tell_blockwise()
-
-    def _check_options(self) -> None:
-        """UsageError for coefficients or numbers that the rule refuses."""
-        numbers = {k: self.defaults[k] for k in ("weight_decay", "momentum")}
-        values = {**self._options, **numbers}
-        kind = "cuda" if torch.cuda.is_available() else "cpu"
-        try:
-            check_ranges([_options.make_group("muon", "nvidia", values)], kind)
+        try:  # refuses options and numbers that are not right
+            Inner([torch.zeros(2, 2)], **self._options, **self.defaults)
         except UsageError as error:
-            raise UsageError(f"an option --muon-…: {error}") from None
-
-    def _tell_blockwise(self) -> None:
+            raise UsageError(f"Muon's options: {error}") from None
         sizes = [w.group.size() for w in self._worlds if w.group is not None]
-        if max(sizes, default=1) > 1 and dist.get_rank() == 0:
+        if is_blockwise and max(sizes, default=1) > 1 and dist.get_rank() == 0:
             _log.warning(
                 "--muon-tp-mode blockwise: every shard is orthogonalised by "
                 "itself, so the optimizer depends on the TP size; "
@@ -179,7 +175,9 @@ class Muon(torch.optim.Optimizer):
             for name, p in named:
                 rows = getattr(p, "qkv_split_shapes", None) or self._qkv
                 qkv = rows if self._is_qkv(p) else None
-                stored[name], splits[name] = matrix_of(name, p, world, qkv)
+                stored[name], splits[name] = matrix_of(
+                    name, p, world, qkv, self._by_head
+                )
             if named:
                 theirs.append(group)
                 numbers = {k: group[k] for k in _NUMBERS}
@@ -188,17 +186,19 @@ class Muon(torch.optim.Optimizer):
             return None
         inner = Inner(
             groups,
-            preset="nvidia",
-            rules={"*": "muon"},
             splits={name: rows for name, rows in splits.items() if rows},
             layout=lambda name, _: stored[name],
             group=world.group,
-            wire=self._wire,
-            nonfinite="propagate",
             **self._options,
         )
         inner.plan  # makes states
         mine = [p for group in groups for _, p in group["params"]]
+        more = {key for p in mine for key in inner.state[p]} - _STATES
+        if more:
+            raise UsageError(
+                f"register(): these options need the states {sorted(more)}, "
+                "which checkpoints of Megatron's Muon do not have"
+            )
         shown = [(p, inner.state[p][MOMENTUM]) for p in mine]
         return _Part(inner, theirs, shown)
 

@@ -80,9 +80,7 @@ def _step_with_option(life: Life, name: str, value: Any) -> None:
     must_refuse(life, life.optimizer.step, undo)
 
 
-SWITCHES = (
-    "`maximize`, `amsgrad` and `capturable` are refused whenever they are set."
-)
+SWITCHES = "`maximize` and `amsgrad` are refused whenever they are set."
 AS_BEFORE = "after it, groups, states, plan and weights are as before"
 
 

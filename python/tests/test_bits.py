@@ -35,6 +35,9 @@ LINKS = {
     ),
     "namo": dict(preset="nvidia-namo", equilibrate="rows"),
     "muonh": dict(preset="muonh", cautious_decay=True, weight_decay=0.1),
+    "heads of columns": dict(
+        preset="nvidia-normuon", heads={"down.weight": ("columns", 4)}
+    ),
 }
 RUNS.update(
     {

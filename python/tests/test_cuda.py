@@ -103,14 +103,6 @@ def test_nonfinite_is_told_at_the_next_step(gpu):
     assert optimizer.state[model.up.weight]["step"] == 2
 
 
-def test_a_stream_that_is_captured_is_refused(gpu):
-    model, optimizer = model_and()
-    layouts.steps(model, optimizer, 1, 2)
-    with torch.cuda.graph(torch.cuda.CUDAGraph()):
-        with pytest.raises(canzona.UsageError, match="captured"):
-            optimizer.step()
-
-
 def test_forward_and_backward_in_a_graph_of_the_callers(gpu):
     def made():
         torch.manual_seed(0)

@@ -1,5 +1,5 @@
 """canzona.megatron without Megatron: its attributes, its table and its wrapper
-are stand-ins (megatron_parts.py). test_megatron_core.py has the real one."""
+are stand-ins (megatron_parts.py). scripts/test_megatron.py has the real one."""
 
 import copy
 import dataclasses
@@ -37,15 +37,20 @@ def world_of_all():
     return dist.group.WORLD, dist.get_rank(), dist.get_world_size()
 
 
-def train(table, number, **options):
-    """Weights and momenta as whole matrices after some steps, and the
-    optimizer, whose masters came after its construction."""
+def made_in_world(table, **options):
+    """An optimizer whose masters came after its construction."""
     group, rank, size = world_of_all()
     model = parts.Model(NAMES, rank, size, torch.bfloat16)
     optimizer, _ = parts.optimizer_of(
         table, parts.config(**options), model, group
     )
     parts.with_masters(optimizer)
+    return optimizer
+
+
+def train(table, number, **options):
+    _, rank, size = world_of_all()
+    optimizer = made_in_world(table, **options)
     for n in range(1, number + 1):
         parts.step(optimizer, NAMES, n, rank, size)
     return optimizer
@@ -82,9 +87,29 @@ def everything():
             p.json["world"] for p in canzona.megatron.plan(whole)
         ]
         found["names"] = [r["name"] for p in whole.plans() for r in p.audit]
+        found["two"] = two_models(table)
+        canzona.megatron.register(teams="auto", links="intra=400GB/s")
+        found["teams"] = whole_states(train(table, 3))
+        canzona.megatron.register(heads=True)
+        found["heads"] = whole_states(train(table, 3))
         canzona.megatron.unregister()
         found["back"] = table["muon"].optimizer_cls is parts.TensorParallelMuon
     return found
+
+
+def two_models(table):
+    """Two models of one process, of which one takes steps that the other does
+    not; Megatron changes no other's weights."""
+    _, rank, size = world_of_all()
+    first, second = made_in_world(table), made_in_world(table)
+    for n in (1, 2, 3):
+        parts.step(first, NAMES, n, rank, size)
+        if n != 2:
+            parts.step(second, NAMES, n, rank, size)
+    other = made_in_world(table)
+    for n in (1, 3):
+        parts.step(other, NAMES, n, rank, size)
+    return whole_states(first), whole_states(second) == whole_states(other)
 
 
 def resumed(table, saved):
@@ -176,8 +201,9 @@ def back(name, p):
     return torch.cat(of, 1).reshape(p.shape)
 
 
-def by_one_process():
-    """Whole matrices, without Megatron's attributes: what all must equal."""
+def by_one_process(rows):
+    """Whole matrices, without Megatron's attributes: what all must equal. QKV
+    is split into these rows."""
     named = []
     for name, (shape, *_) in parts.WHOLE.items():
         p = numbers(name, 0, shape).bfloat16().float()
@@ -192,7 +218,7 @@ def by_one_process():
         nesterov=True,
         scale_extra=0.2,
         rules={"*": "muon"},
-        splits={NAMES[0]: [4 * n for n in parts.HEADS]},
+        splits={NAMES[0]: rows},
     )
     for step in (1, 2, 3):
         for name, p in named:
@@ -202,7 +228,7 @@ def by_one_process():
 
 
 answers = functools.cache(lambda size: spawn(size, everything))
-expected = functools.cache(by_one_process)
+expected = functools.cache(lambda: by_one_process([4 * n for n in parts.HEADS]))
 of_every_size = pytest.mark.parametrize("size", (1, 2, 4), ids="tp{}".format)
 
 
@@ -226,6 +252,16 @@ def test_ranks(size):
         assert found["resumed"] and found["moved"] and found["back"]
         assert f"{NAMES[1]}" in found["names"]
         assert f"{NAMES[0]}:2" in found["names"]
+        assert found["two"] == (found["whole"], True)
+        assert found["teams"] == found["whole"]
+
+
+@of_every_size
+def test_each_head_is_a_matrix(size):
+    heads = by_one_process([2] * 16)
+    assert heads[NAMES[0]] != expected()[NAMES[0]]
+    for found in answers(size):
+        assert found["heads"][0] == heads
 
 
 def lists_of_worlds(counts):
@@ -282,6 +318,36 @@ def test_the_table():
         assert table["muon"] is old
 
 
+@pytest.mark.parametrize(
+    "ours, words",
+    [
+        (dict(wire="fp8"), "wire.*fp8"),
+        (dict(wires="bf16"), "wires"),
+        (dict(scale="none"), "register.scale.*Megatron sets scale"),
+        (dict(group=None), "register.group.*Megatron sets group"),
+        (dict(equilibrate="columns"), "equilibrate"),
+    ],
+)
+def test_arguments_that_are_refused(ours, words):
+    with parts.megatron() as table:
+        old = table["muon"]
+        with pytest.raises(canzona.UsageError, match=words):
+            canzona.megatron.register(**ours)
+        assert table["muon"] is old
+
+
+def test_forms_of_muon():
+    with parts.megatron() as table:
+        canzona.megatron.register(equilibrate="rows")
+        even = train(table, 1)
+        canzona.megatron.register()
+        plain = train(table, 1)
+        assert whole_states(even)[0] != whole_states(plain)[0]
+        canzona.megatron.register(second_moment="normuon")
+        with pytest.raises(canzona.UsageError, match="states.*checkpoints"):
+            train(table, 1)
+
+
 def test_another_version_is_told():
     @dataclasses.dataclass
     class Entry(parts.EmergingOptimizerEntry):
@@ -314,7 +380,7 @@ def test_another_version_is_told():
             canzona.megatron.register()
     with parts.megatron("0.18.0") as table:
         table.clear()
-        with pytest.raises(canzona.UsageError, match="0.18.0.*no 'muon'"):
+        with pytest.raises(canzona.UsageError, match="no Muon .*'muon'.*0.19"):
             canzona.megatron.register()
 
 
@@ -422,8 +488,8 @@ def test_a_script_runs_registered(tmp_path):
         "table['muon'].optimizer_cls.__module__)\n"
     )
     ran = subprocess.run(
-        [sys.executable, "-m", "canzona.megatron", "--wire", "bf16"]
-        + [str(script), "--optimizer", "muon"],
+        [sys.executable, "-m", "canzona.megatron", "--wire", "bf16", "--heads"]
+        + ["--teams", "auto", str(script), "--optimizer", "muon"],
         capture_output=True,
         text=True,
         env={

@@ -483,16 +483,24 @@ def test_a_step_that_fails_leaves_streams_in_order(monkeypatch):
 
     waits = []
 
+    class Event:
+        def record(self, stream):
+            self.of = stream
+
     class Stream:
-        def wait_stream(self, other):
-            waits.append((self, other))
+        def wait_event(self, event):
+            waits.append((self, event.of))
 
     ours, callers = Stream(), Stream()
     monkeypatch.setattr(torch.cuda, "current_stream", lambda _: callers)
     monkeypatch.setattr(
         torch.cuda, "stream", lambda _: contextlib.nullcontext()
     )
-    run = SimpleNamespace(_stream=ours, device=torch.device("cuda"))
+    run = SimpleNamespace(
+        _stream=ours,
+        device=torch.device("cuda"),
+        _edges=[Event(), Event()],
+    )
     with pytest.raises(KeyError):
         with Run._on_stream(run):
             raise KeyError

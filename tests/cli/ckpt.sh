@@ -79,23 +79,6 @@ has_member 'checkpoints 0 problems 0'
 canzona ckpt ls runs/two
 exits 0
 
-# diff.
-canzona ckpt diff runs/one runs/one/ckpt/step_00000200
-exits 0
-prints 'equal: 5 tensors'
-canzona ckpt diff runs/one/ckpt/step_00000100 runs/one/ckpt/step_00000200
-exits 1
-prints 'different' 'model/norm' 'optim/step/layers.0.w'
-canzona ckpt diff runs/one/ckpt/step_00000100 runs/one --json
-exits 1
-is_json
-member_is equal OFF
-member_is num_equal 1
-canzona ckpt diff runs/one runs/two
-exits 3
-says 'damaged'
-is_empty out
-
 # If a run was killed before it updated `latest`, its newest checkpoint still
 # counts as the newest and is kept.
 mkdir runs/unnamed

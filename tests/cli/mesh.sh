@@ -117,10 +117,36 @@ refuses '--fix' -- plan $small --mesh auto --fix size=3
 refuses '--forbid' -- plan $small --mesh auto --forbid gpus
 refuses '--ranks' '1 to 16384' -- plan --model qwen3-0.6b --ranks 1000000 \
   --mesh auto
+# shellcheck disable=SC2086
+refuses 'tp=2 is fixed and forbidden' -- plan $small --mesh auto --fix tp=2 \
+  --forbid tp
+# shellcheck disable=SC2086
+refuses 'zero=zero3 is fixed and forbidden' -- plan $small --mesh auto \
+  --fix zero=zero3 --forbid zero
+# shellcheck disable=SC2086
+refuses 'no mesh of them has dp=3' -- plan $small --mesh auto --fix dp=3
+# shellcheck disable=SC2086
+refuses 'ep=2: the model has no experts' -- plan $small --mesh auto --fix ep=2
+# shellcheck disable=SC2086
+refuses 'the fixed sizes of ZeRO' -- plan $small --mesh auto --fix zero=hier:3
+refuses '--memory-cap 1 B' 'the nearest is' 'try --memory-cap' -- plan \
+  --model qwen3-0.6b --layers 4 --ranks 8 --mesh auto --memory-cap 1
 refuses '--memory-cap' 'the nearest is' 'lacks' -- plan --model qwen3-0.6b \
   --layers 4 --ranks 8 --global-batch 64K --mesh auto --memory-cap 100MB
 refuses '--global-batch' 'integer' -- plan --model qwen3-0.6b --ranks 8 \
   --mesh auto --global-batch 4m
+
+# Tensors whose names say nothing of their place are named.
+cat >odd.json <<'JSON'
+[{"name": "layers.0.mixer.mystery.weight", "shape": [256, 256]},
+ {"name": "layers.0.mlp.up_proj.weight", "shape": [512, 256]}]
+JSON
+canzona models odd.json
+exits 0
+prints 'layers.*.mixer.mystery.weight' 'not placed by their names'
+canzona plan --model odd.json --ranks 2 --mesh auto --global-batch 8K
+exits 0
+prints 'not placed by its name' 'mystery'
 
 # Ranks and layers that nothing divides have the layouts that are left.
 canzona plan --model qwen3-0.6b --layers 5 --ranks 7 --mesh auto \

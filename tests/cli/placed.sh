@@ -74,7 +74,6 @@ refuses "--rank" '4 ranks' -- explain plan.json --rank 4 --html unasked.html
 not_there unasked.html
 refuses "'layers.0.qq'" "'layers.0.q'" -- explain plan.json --matrix layers.0.qq
 refuses "'norm'" 'element by element' -- explain plan.json --matrix norm
-refuses '--bucket' 'no buckets' -- explain plan.json --bucket 0
 
 # A plan that was changed is read, and every violation listed; one that says
 # nothing of the kind is no plan.

@@ -23,11 +23,9 @@ models
 models qwen3-0.6b
 rules
 rules muon
-rules check $here/../data/golden/adamw-keller-3x4-f64.safetensors
 completion bash
 completion zsh
 completion fish
-man
 EOF
 canzona doctor
 if ! grep -q 'built to plan only' err; then
@@ -43,11 +41,9 @@ eval --run run
 ckpt ls $here/../data/checkpoints/v1
 ckpt inspect $here/../data/checkpoints/v1
 ckpt verify $here/../data/checkpoints/v1
-ckpt diff $here/../data/checkpoints/v1 $here/../data/checkpoints/v1
 ckpt prune ckpt --keep-last 1
 doctor
-bench transform --shape 16x32 --rounds 1
-bench rule --model small.json --rounds 1
+bench collectives --ranks 2 --bytes 1MB --rounds 1
 bench step --model small.json --mesh dp=2 --steps 2 --compute 0
 bench step --model small.json --mesh dp=2 --zero all --overlap all --strategy balanced --steps 2 --compute 0
 calibrate --rounds 1 --for plan.json -o cost.json
@@ -90,12 +86,13 @@ canzona plan --model nothing --mesh dp=1 --color never
 lacks err "$escape"
 
 # Progress: plain lines of standard error, none with --quiet, never in JSON.
-if ! grep -q 'built to plan only' err && grep -q '^bench rule' commands; then
-  canzona bench rule --model small.json --rounds 1 --json
+if ! grep -q 'built to plan only' err && grep -q '^bench step' commands; then
+  canzona bench step --model small.json --mesh dp=2 --steps 2 --compute 0 --json
   exits 0
   is_json
-  says 'measuring the device'
-  canzona bench rule --model small.json --rounds 1 --json --quiet
+  says 'balanced'
+  canzona bench step --model small.json --mesh dp=2 --steps 2 --compute 0 --json \
+    --quiet
   exits 0
   is_empty err
 fi

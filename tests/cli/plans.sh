@@ -115,7 +115,7 @@ refuses 'nowhere.json' -- explain nowhere.json
 canzona explain plan.json
 exits 0
 prints 'Balance' 'Memory per rank'
-for selector in '' '--rank 5' '--bucket 0'; do
+for selector in '' '--rank 5'; do
   # shellcheck disable=SC2086
   canzona explain plan.json $selector --json --quiet
   exits 0
@@ -124,8 +124,6 @@ for selector in '' '--rank 5' '--bucket 0'; do
 done
 canzona explain plan.json --rank 5
 prints 'Rank 5 of 8' 'Computes' 'Memory' 'gather'
-canzona explain plan.json --bucket 0
-prints 'Bucket 0' 'home' 'Tensors'
 
 # Every matrix can be explained by its name; names come from the rank view.
 canzona explain plan.json --rank 0 --json
@@ -146,8 +144,7 @@ refuses '--rank' '8' -- explain plan.json --rank 8
 refuses '--rank' '8' -- explain plan.json --rank 8 --html unasked.html
 not_there unasked.html
 refuses '--rank' -- explain plan.json --rank -1
-refuses '--bucket' -- explain plan.json --bucket 1000
-refuses 'at most one' -- explain plan.json --rank 1 --bucket 0
+refuses 'at most one' -- explain plan.json --rank 1 --audit
 
 # Every strategy explains itself.
 for strategy in replicated layerwise start_offset contiguous megatron; do

@@ -30,14 +30,13 @@ shortened() {
   case $1 in
   *' --dry-run'*) ;;
   *' train '*) echo '--steps 2 --set eval.sequences=2' ;;
-  *'bench transform'*) echo '--rounds 1 --algorithm gram --precision fp32' ;;
   *'bench step'*--strategy*) echo '--steps 1 --compute 0' ;;
   *'bench step'*) echo '--steps 1 --strategy balanced --compute 0' ;;
   esac
 }
 too_long() {
   case $1 in
-  *'bench rule'* | *' calibrate '* | *'rules check tests/data/golden'*) return 0 ;;
+  *' calibrate '*) return 0 ;;
   *' train '* | *' sample '* | *' eval '* | *' ckpt '* | *' bench '* | *' report '* | *' config '* | *' doctor')
     [ "$planner" -gt 0 ] ;;
   mpirun*) [ -z "$mpirun" ] ;;

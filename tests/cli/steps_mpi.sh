@@ -46,19 +46,17 @@ for i in 0 1 2 3 4 5; do
     "$(member "strategies $i slow_bytes_predicted_max")"
 done
 # shellcheck disable=SC2086
-ranks 2 $small --mesh dp=2 --strategy balanced --fast-reduce --trace t.json
+ranks 2 $small --mesh dp=2 --strategy balanced --trace t.json
 exits 0
 checks=$((checks + 1))
 [ -s t.0.json ] && [ -s t.1.json ] || fail 'no trace of each process'
 
-# Every operation between ranks, exact and by MPI.
+# Every operation between ranks.
 ranks 2 bench collectives --ranks 2 --bytes 1MB --rounds 1 --json --quiet
 exits 0
 is_json
 member_is transport mpi
-member_is 'collectives 2 exact' ON
-member_is 'collectives 3 exact' OFF
-has_member 'collectives 2 exact_to_library'
+member_is 'collectives 2 operation' reduce_scatter_v
 
 # Ranks and meshes that do not fit are refused.
 # shellcheck disable=SC2086

@@ -39,7 +39,7 @@ last_plan="strategies $((plans - 1))"
 for name in 'zero z1' 'zero z2' 'zero z3' overlap iteration_seconds \
   iteration_seconds_spread predicted_iteration_seconds hidden_fraction \
   'pool_high_water bytes' compute_seconds waited_seconds links_busy_seconds \
-  links_exposed_seconds covered_fraction edge_seconds link_seconds; do
+  links_exposed_seconds covered_fraction link_seconds; do
   has_member "$last_plan $name"
 done
 member_is "$last_plan name" balanced
@@ -89,7 +89,7 @@ member_is 'strategies 0 slow_bytes_sent_max' \
 canzona $quick --mesh dp=2 --zero 'zero1;zero3' --overlap all --comm-ratio 0.5
 exits 0
 prints 'modelled link' 'measured first: balanced, zero3' 'zero3 background' \
-  'zero1 none' 'hidden' 'covered' 'edge' 'none :' 'pools in use' 'must have the same'
+  'zero1 none' 'hidden' 'covered' 'none :' 'pools in use' 'must have the same'
 checks=$((checks + 1))
 [ "$(LC_ALL=C.UTF-8 wc -L <out)" -le 100 ] ||
   fail 'a line is wider than 100 columns'

@@ -127,6 +127,26 @@ canzona train --run moved --resume moved/ckpt/step_00000018 --ranks 1
 exits 0
 says 'step 18 of 24'
 
+# --- A resumed run clips logits as the one that was saved, on other ranks, too.
+# shellcheck disable=SC2086
+clips="$small --steps 8 --set model.qk_norm=off --set qk_clip.tau=0.25"
+# shellcheck disable=SC2086
+canzona $clips --mesh dp=2 --run clipped --save-every 4
+exits 0
+says 'QK-clip scaled'
+canzona train --resume clipped/ckpt/step_00000004 --run clips --mesh dp=2
+exits 0
+says 'QK-clip scaled'
+same_run clips clipped
+canzona train --resume clipped/ckpt/step_00000004 --run elsewhere --mesh tp=2
+exits 0
+says 'QK-clip scaled'
+canzona train --resume clipped/ckpt/step_00000004 --run plain --mesh dp=2 \
+  --set qk_clip.tau=0
+exits 0
+checks=$((checks + 1))
+! grep -q 'QK-clip scaled' err || fail 'a run without a bound clips'
+
 # --- What a run keeps: both values are named, and nothing has changed.
 cp moved/metrics.jsonl before.jsonl
 for change in seed=2 model.layers=4 model.length=8 rule.name=soap preset=small \
@@ -147,6 +167,14 @@ exits 0
 says 'step 12 of 24'
 canzona train --run begun --resume auto --steps 25
 exits 0
+# ... A preset counts as the options that it sets.
+canzona train --resume moved/ckpt/step_00000012 --run named --missing init \
+  --set rule.option.preset=nanochat
+exits 0
+canzona train --resume moved/ckpt/step_00000012 --run unlike --missing init \
+  --set rule.option.preset=normuon
+exits 2
+says 'rule.option.momentum_form is ema' 'and heavy_ball now'
 canzona train --resume begun --run back --missing init \
   --set rule.option.second_moment=none
 exits 3

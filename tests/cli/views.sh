@@ -12,7 +12,7 @@ canzona --help
 exits 0
 prints 'Usage: canzona VERB' 'Verbs:' 'Examples:'
 is_empty err
-for verb in plan compare explain validate models completion man; do
+for verb in plan compare explain validate models completion; do
   canzona "$verb" --help
   exits 0
   prints "Usage: canzona $verb" 'Examples:'
@@ -162,10 +162,5 @@ lacks err "$escape"
 canzona plan --model "x${escape}[31m" --mesh dp=1
 exits 2
 lacks err "$escape"
-
-# The manual page has the texts of the help pages.
-canzona man
-exits 0
-prints '.TH CANZONA 1' '.SH NAME' 'micro\-groups'
 
 finish

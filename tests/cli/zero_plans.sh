@@ -33,8 +33,6 @@ for zero in hier:4 replica:2 zero3 z1=8,z2=4,z3=2; do
   canzona explain plan.json --matrix model.layers.1.mlp.up_proj.weight
   exits 0
   prints 'What moves' 'stored on'
-  canzona explain plan.json --bucket 2
-  exits 0
 done
 # shellcheck disable=SC2086
 canzona plan $model --zero replica:2 --json --quiet
@@ -222,13 +220,9 @@ is_json
 canzona explain moe.json --rank 5
 exits 0
 prints 'dense tensors: 1 of 4 in group 1' 'experts of ep 1: 1 of 2 in group 0'
-canzona explain moe.json --bucket 4
-exits 0
-prints 'experts of ep 0' 'group 0: ranks 0, 4'
 canzona explain moe.json --matrix model.layers.1.mlp.experts.100.down_proj.weight
 exits 0
 prints 'experts of ep 3' 'ranks 3, 7'
-refuses '--bucket' -- explain moe.json --bucket 1000
 # shellcheck disable=SC2086
 canzona plan $moe --zero auto --zero-experts auto --memory-cap 20GB
 exits 0

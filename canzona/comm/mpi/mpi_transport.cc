@@ -30,7 +30,7 @@ MpiTransport::MpiTransport(std::shared_ptr<MpiWorld> world,
       number_(number),
       part_bytes_(static_cast<size_t>(world_->options().part_bytes)),
       peers_(world_ranks_.size()),
-      requests_(2 * peers_.size() + 1, MPI_REQUEST_NULL),
+      requests_(2 * peers_.size(), MPI_REQUEST_NULL),
       statuses_(requests_.size()),
       ended_(requests_.size()) {
   const auto self = std::ranges::find(world_ranks_, world_->rank());
@@ -123,11 +123,6 @@ bool MpiTransport::poll() {
 }
 
 void MpiTransport::end_part(size_t place, const MPI_Status& status) {
-  if (place == requests_.size() - 1) {
-    adding_ = false;
-    --num_pending_;
-    return require_mpi(status.MPI_ERROR, "a sum of MPI");
-  }
   const int with = static_cast<int>(place / 2);
   const bool receive = place % 2 == 0;
   Flow& flow = receive ? peer(with).in : peer(with).out;
@@ -174,20 +169,18 @@ void MpiTransport::pause(Deadline until) {
 void MpiTransport::retract() noexcept {
   if (num_pending_ == 0) return;
   world_->call_mpi([&] {
-    for (size_t i = 0; i < requests_.size() - 1; i += 2)
+    for (size_t i = 0; i < requests_.size(); i += 2)
       if (requests_[i] != MPI_REQUEST_NULL) MPI_Cancel(&requests_[i]);
     int num_ended = 0;
     MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(),
                  &num_ended, ended_.data(), MPI_STATUSES_IGNORE);
   });
   for (Peer& with : peers_) with.in.active = with.out.active = false;
-  adding_ = false;
   num_pending_ = 0;
 }
 
 bool MpiTransport::is_pending(int rank) const {
-  return peer(rank).in.active || peer(rank).out.active ||
-         (adding_ && rank != rank_);
+  return peer(rank).in.active || peer(rank).out.active;
 }
 
 void MpiTransport::enter(int64_t /*sequence*/) {
@@ -312,41 +305,6 @@ std::unique_ptr<Transport> MpiTransport::subgroup(std::span<const int> members,
   for (const int member : members)
     world_ranks.push_back(world_ranks_[static_cast<size_t>(member)]);
   return std::make_unique<MpiTransport>(world_, std::move(world_ranks), number);
-}
-
-// Sums by MPI itself, for --fast-reduce.
-
-void MpiTransport::prepare_own_sums(Deadline until) {
-  sums_ = world_->found(world_ranks_, tag_of(MpiKind::kMessage), until);
-}
-
-// All ranks have met before, so any that is missing from now on was there.
-template <class Function>
-void MpiTransport::post_sum(const char* call, Function function) {
-  CANZONA_CHECK(sums_ != MPI_COMM_NULL, "sums were not prepared");
-  CANZONA_CHECK_EQ(num_pending_, 0, "messages beside a sum");
-  adding_ = true;
-  ++num_pending_;
-  num_pauses_ = 0;
-  for (Peer& with : peers_) with.heard = true;
-  world_->call_mpi([&] { require_mpi(function(&requests_.back()), call); });
-}
-
-void MpiTransport::post_own_all_reduce(std::span<float> data) {
-  post_sum("MPI_Iallreduce", [&](MPI_Request* request) {
-    return MPI_Iallreduce(MPI_IN_PLACE, data.data(),
-                          static_cast<int>(data.size()), MPI_FLOAT, MPI_SUM,
-                          sums_, request);
-  });
-}
-
-void MpiTransport::post_own_reduce_scatter(const float* input,
-                                           std::span<const int> counts,
-                                           float* output) {
-  post_sum("MPI_Ireduce_scatter", [&](MPI_Request* request) {
-    return MPI_Ireduce_scatter(input, output, counts.data(), MPI_FLOAT, MPI_SUM,
-                               sums_, request);
-  });
 }
 
 }  // namespace canzona

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <future>
 #include <thread>
 
 #include "canzona/base/error.h"
@@ -46,24 +45,6 @@ MPI_Comm own_duplicate() {
   require_mpi(MPI_Comm_set_errhandler(duplicate, MPI_ERRORS_RETURN),
               "MPI_Comm_set_errhandler");
   return duplicate;
-}
-
-MPI_Comm create_communicator(MPI_Comm parent, const std::vector<int>& ranks,
-                             int tag) {
-  MPI_Group all = MPI_GROUP_NULL;
-  MPI_Group some = MPI_GROUP_NULL;
-  MPI_Comm communicator = MPI_COMM_NULL;
-  require_mpi(MPI_Comm_group(parent, &all), "MPI_Comm_group");
-  require_mpi(
-      MPI_Group_incl(all, static_cast<int>(ranks.size()), ranks.data(), &some),
-      "MPI_Group_incl");
-  require_mpi(MPI_Comm_create_group(parent, some, tag, &communicator),
-              "MPI_Comm_create_group");
-  MPI_Group_free(&some);
-  MPI_Group_free(&all);
-  require_mpi(MPI_Comm_set_errhandler(communicator, MPI_ERRORS_RETURN),
-              "MPI_Comm_set_errhandler");
-  return communicator;
 }
 
 int64_t largest_tag(MPI_Comm communicator) {
@@ -214,27 +195,6 @@ std::unique_lock<std::timed_mutex> MpiWorld::lock_founding(Deadline until) {
   if (!lock)
     throw PeerLost("another group is being created and is not ready in time");
   return lock;
-}
-
-// MPI creates communicators in a call that waits for all members. A separate
-// thread makes it, so that this one can give up; the other then stays in MPI
-// until the process ends.
-MPI_Comm MpiWorld::found(const std::vector<int>& ranks, int tag,
-                         Deadline until) {
-  std::packaged_task<MPI_Comm()> task([parent = messages_, ranks, tag] {
-    return create_communicator(parent, ranks, tag);
-  });
-  std::future<MPI_Comm> founded = task.get_future();
-  std::unique_lock lock(gate_);
-  if (closed_)
-    throw PeerLost(cat("creating a group was given up: ", abort_reason()));
-  std::thread(std::move(task)).detach();
-  while (founded.wait_for(1ms) != std::future_status::ready) {
-    if (Clock::now() < until) continue;
-    closed_ = true;
-    throw PeerLost("not all ranks joined to create a communicator");
-  }
-  return founded.get();
 }
 
 void MpiWorld::send_letter(int to, int tag, const Letter& letter) {

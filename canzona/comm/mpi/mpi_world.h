@@ -87,11 +87,6 @@ class MpiWorld {
   // Returns true if the world is aborted.
   bool listen();
 
-  // Creates an MPI communicator of some ranks, which must all call this with
-  // the same tag; no other thread of this process may use MPI meanwhile. Throws
-  // PeerLost if they do not come. The communicator lives until MPI ends.
-  MPI_Comm found(const std::vector<int>& ranks, int tag, Deadline until);
-
   // A message that the sender does not wait for.
   using Letter = std::array<int64_t, 2>;
   void send_letter(int to, int tag, const Letter& letter);
@@ -193,12 +188,6 @@ class MpiTransport final : public Transport {
   std::unique_ptr<Transport> subgroup(std::span<const int> members, int64_t id,
                                       int color, Deadline until) override;
 
-  bool has_own_sums() const override { return true; }
-  void prepare_own_sums(Deadline until) override;
-  void post_own_all_reduce(std::span<float> data) override;
-  void post_own_reduce_scatter(const float* input, std::span<const int> counts,
-                               float* output) override;
-
  private:
   // A message in flight; [0, begun) has been passed to MPI.
   struct Flow {
@@ -219,15 +208,11 @@ class MpiTransport final : public Transport {
 
   Peer& peer(int rank) { return peers_[static_cast<size_t>(rank)]; }
   const Peer& peer(int rank) const { return peers_[static_cast<size_t>(rank)]; }
-  // Indexes requests_: for each peer the receive, then the send; the sum is
-  // last.
+  // Indexes requests_: for each peer the receive, then the send.
   size_t place(int rank, bool receive) const {
     return 2 * static_cast<size_t>(rank) + (receive ? 0 : 1);
   }
 
-  // Starts a sum by a function that calls MPI and returns its result.
-  template <class Function>
-  void post_sum(const char* call, Function function);
   void post(int rank, Flow& flow, bool receive);
   void start_part(int rank, Flow& flow, bool receive);
   void end_part(size_t place, const MPI_Status& status);
@@ -248,8 +233,6 @@ class MpiTransport final : public Transport {
   std::vector<MPI_Status> statuses_;
   std::vector<int> ended_;
   int num_pending_ = 0;
-  MPI_Comm sums_ = MPI_COMM_NULL;  // if sums are prepared
-  bool adding_ = false;
   int num_pauses_ = 0;  // since something last moved
   bool has_left_ = false;
 };

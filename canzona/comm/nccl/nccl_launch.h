@@ -1,22 +1,19 @@
-// NCCL before there are groups: which GPU a process takes, which environment
-// variables NCCL needs before it starts, and whether it works at all.
+// NCCL before there are groups: which GPU a process takes, and which
+// environment variables NCCL needs before it starts.
 //
 //   const int gpu = choose_gpu({.local_rank = 3, .num_local = 8}, 8, false);
 //   for (const auto& [name, value] : nccl_settings({…}, process_variables()))
 //     set_environment_variable(name, value);
 //
-// Any thread may call these two.
+// Any thread may call.
 #pragma once
 
-#include <chrono>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "canzona/base/environment.h"
 #include "canzona/comm/nccl/nccl_library.h"
-#include "canzona/comm/transport.h"
 
 namespace canzona {
 
@@ -48,22 +45,5 @@ struct NcclSurroundings {
 // loopback sockets) or, from 2.30 on, sharing is allowed explicitly.
 std::vector<std::pair<std::string, std::string>> nccl_settings(
     const NcclSurroundings& surroundings, const Variables& variables);
-
-// Runs NCCL with a single rank, for `canzona doctor`, to check that the
-// library, its network and the device work together at all.
-//
-//   const double seconds = nccl_alone_seconds(load_nccl(), lane, {});
-//
-// Must be called by the lane's thread.
-
-// Creates a communicator of one rank, sums a few numbers in the lane's memory,
-// checks them and returns the median time. Like NcclSession, throws with NCCL's
-// text on failure, and PeerLost if a step takes longer than `time`.
-double nccl_alone_seconds(const NcclApi& nccl, Lane& lane,
-                          std::chrono::nanoseconds time);
-
-// Returns the network that NCCL reports in its log under NCCL_DEBUG=INFO:
-// "Socket", "IB"; "" if it reports none.
-std::string nccl_network(std::string_view log);
 
 }  // namespace canzona

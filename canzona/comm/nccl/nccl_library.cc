@@ -43,9 +43,7 @@ std::string fill_table(void* library, NcclApi& api) {
   need("ncclGetLastError", api.get_last_error);
   need("ncclAllReduce", api.all_reduce);
   need("ncclBroadcast", api.broadcast);
-  need("ncclReduce", api.reduce);
   need("ncclAllGather", api.all_gather);
-  need("ncclReduceScatter", api.reduce_scatter);
   need("ncclSend", api.send);
   need("ncclRecv", api.recv);
   need("ncclGroupStart", api.group_start);
@@ -140,13 +138,9 @@ static_assert(same_value(NcclResult::kInProgress, ncclInProgress));
 static_assert(same_value(NcclType::kUint8, ncclUint8));
 static_assert(same_value(NcclType::kInt64, ncclInt64));
 static_assert(same_value(NcclType::kUint64, ncclUint64));
-static_assert(same_value(NcclType::kFloat32, ncclFloat32));
 static_assert(same_value(NcclReduction::kSum, ncclSum));
 static_assert(same_value(NcclReduction::kMax, ncclMax));
 static_assert(NcclConfig::kUndefined == NCCL_CONFIG_UNDEF_INT);
-#ifdef NCCL_CTA_POLICY_ZERO
-static_assert(NcclConfig::kNoCtas == NCCL_CTA_POLICY_ZERO);
-#endif
 static_assert(NcclApi::kSymmetric == NCCL_WIN_COLL_SYMMETRIC);
 static_assert(sizeof(NcclId) == sizeof(ncclUniqueId));
 static_assert(sizeof(NcclConfig) <= sizeof(ncclConfig_t));
@@ -190,9 +184,7 @@ static_assert(same_call(&NcclApi::get_error_string, &ncclGetErrorString));
 static_assert(same_call(&NcclApi::get_last_error, &ncclGetLastError));
 static_assert(same_call(&NcclApi::all_reduce, &ncclAllReduce));
 static_assert(same_call(&NcclApi::broadcast, &ncclBroadcast));
-static_assert(same_call(&NcclApi::reduce, &ncclReduce));
 static_assert(same_call(&NcclApi::all_gather, &ncclAllGather));
-static_assert(same_call(&NcclApi::reduce_scatter, &ncclReduceScatter));
 static_assert(same_call(&NcclApi::send, &ncclSend));
 static_assert(same_call(&NcclApi::recv, &ncclRecv));
 static_assert(same_call(&NcclApi::group_start, &ncclGroupStart));

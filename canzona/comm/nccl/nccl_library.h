@@ -39,7 +39,7 @@ enum class NcclResult : int {
   kInProgress = 7,
 };
 
-enum class NcclType : int { kUint8 = 1, kInt64 = 4, kUint64 = 5, kFloat32 = 7 };
+enum class NcclType : int { kUint8 = 1, kInt64 = 4, kUint64 = 5 };
 enum class NcclReduction : int { kSum = 0, kMax = 2 };
 
 struct NcclId {
@@ -50,7 +50,6 @@ struct NcclId {
 // tells them where it ends.
 struct NcclConfig {
   static constexpr int kUndefined = INT_MIN;
-  static constexpr int kNoCtas = 2;  // cta_policy, 2.28 and newer
 
   size_t size = sizeof(NcclConfig);
   unsigned magic = 0xcafebeef;
@@ -91,15 +90,9 @@ struct NcclApi {
   NcclResult (*broadcast)(const void* from, void* to, size_t count,
                           NcclType type, int root, NcclComm* comm,
                           void* stream) = nullptr;
-  NcclResult (*reduce)(const void* from, void* to, size_t count, NcclType type,
-                       NcclReduction reduction, int root, NcclComm* comm,
-                       void* stream) = nullptr;
   NcclResult (*all_gather)(const void* from, void* to, size_t count,
                            NcclType type, NcclComm* comm,
                            void* stream) = nullptr;
-  NcclResult (*reduce_scatter)(const void* from, void* to, size_t count,
-                               NcclType type, NcclReduction reduction,
-                               NcclComm* comm, void* stream) = nullptr;
   NcclResult (*send)(const void* from, size_t count, NcclType type, int peer,
                      NcclComm* comm, void* stream) = nullptr;
   NcclResult (*recv)(void* to, size_t count, NcclType type, int peer,

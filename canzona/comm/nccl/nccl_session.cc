@@ -15,8 +15,6 @@
 namespace canzona {
 namespace {
 
-constexpr int kOldestWithoutCtas = 22800;
-
 // Fixed-size text, for a message.
 using NcclWord = std::array<char, 120>;
 
@@ -32,34 +30,12 @@ struct NcclFacts {
   NcclWord device_id{};
 };
 
-void require_version(const NcclApi& nccl, const NcclOptions& options) {
+void require_version(const NcclApi& nccl) {
   const int version = nccl_version_of(nccl);
   if (version < kOldestNccl)
     throw UsageError(cat("NCCL ", nccl_version_text(version),
                          " is too old: ", nccl_version_text(kOldestNccl),
                          " or newer is needed"));
-  const bool no_windows =
-      nccl.mem_alloc == nullptr || nccl.window_register == nullptr;
-  if (options.memory == NcclOptions::Memory::kWindows && no_windows)
-    throw UsageError(
-        cat("nccl-memory windows: NCCL ", nccl_version_text(version),
-            " does not support windows; auto uses what is available"));
-  if (options.memory == NcclOptions::Memory::kRegistered &&
-      (nccl.mem_alloc == nullptr || nccl.comm_register == nullptr))
-    throw UsageError(
-        cat("nccl-memory registered: NCCL ", nccl_version_text(version),
-            " cannot register memory; auto uses what is available"));
-  if (options.ctas != NcclOptions::kNoCtas) return;
-  if (options.memory == NcclOptions::Memory::kRegistered ||
-      options.memory == NcclOptions::Memory::kPlain)
-    throw UsageError(
-        cat("nccl-ctas zero copies between windows, but "
-            "nccl-memory is ",
-            to_string(options.memory)));
-  if (version < kOldestWithoutCtas || no_windows)
-    throw UsageError(
-        cat("nccl-ctas zero needs NCCL ", nccl_version_text(kOldestWithoutCtas),
-            " or newer; this one is ", nccl_version_text(version)));
 }
 
 void require_same_kind(const std::vector<NcclFacts>& all, size_t rank) {
@@ -93,10 +69,9 @@ void require_own_device(const std::vector<NcclFacts>& all, size_t rank) {
                        "ranks share them with share-gpu=on"));
 }
 
-// All ranks find the same two that do not match. Returns how many ranks use
-// this rank's device.
-int require_alike(Communicator& world, const NcclApi& nccl,
-                  const NcclOptions& options) {
+// All ranks find the same two that do not match.
+void require_alike(Communicator& world, const NcclApi& nccl,
+                   const NcclOptions& options) {
   const auto all =
       one_from_all(world,
                    NcclFacts{.version = nccl_version_of(nccl),
@@ -107,46 +82,9 @@ int require_alike(Communicator& world, const NcclApi& nccl,
     require_same_kind(all, rank);
     if (!options.share_devices) require_own_device(all, rank);
   }
-  const NcclWord& own = all[static_cast<size_t>(world.rank())].device_id;
-  if (own[0] == 0) return 1;
-  return static_cast<int>(std::ranges::count(all, own, &NcclFacts::device_id));
 }
 
 }  // namespace
-
-int parse_nccl_ctas(std::string_view text) {
-  if (text == "zero") return NcclOptions::kNoCtas;
-  constexpr int kMost = 64;
-  try {
-    return static_cast<int>(parse_integer(text, 1, kMost, "nccl-ctas"));
-  } catch (const UsageError&) {
-    throw UsageError(cat("nccl-ctas ", quoted(text), ": expected 1 to ", kMost,
-                         ", or zero"));
-  }
-}
-
-namespace {
-
-constexpr std::array<std::pair<NcclOptions::Memory, std::string_view>, 4>
-    kMemoryWords = {{{NcclOptions::Memory::kAuto, "auto"},
-                     {NcclOptions::Memory::kWindows, "windows"},
-                     {NcclOptions::Memory::kRegistered, "registered"},
-                     {NcclOptions::Memory::kPlain, "plain"}}};
-
-}  // namespace
-
-NcclOptions::Memory parse_nccl_memory(std::string_view text) {
-  for (const auto& [memory, word] : kMemoryWords)
-    if (word == text) return memory;
-  throw UsageError(
-      cat("nccl-memory ", quoted(text),
-          ": expected auto, windows, registered or plain",
-          did_you_mean(text, {"auto", "windows", "registered", "plain"})));
-}
-
-std::string_view to_string(NcclOptions::Memory memory) {
-  return kMemoryWords[static_cast<size_t>(memory)].second;
-}
 
 struct NcclSession::State {
   std::unique_ptr<Transport> control;
@@ -165,7 +103,7 @@ struct NcclSession::State {
 NcclSession::NcclSession(std::unique_ptr<Transport> control,
                          const NcclApi& nccl, const NcclOptions& options)
     : state_(std::make_unique<State>()) {
-  require_version(nccl, options);
+  require_version(nccl);
   State& state = *state_;
   state.control = std::move(control);
   state.ranks.resize(static_cast<size_t>(state.control->size()));
@@ -176,7 +114,7 @@ NcclSession::NcclSession(std::unique_ptr<Transport> control,
       state.make_group(), cpu_wire_ops(),
       CommunicatorOptions{.deadline = options.deadline, .segment_bytes = 1},
       "the session of NCCL");
-  state.world->set_ranks_per_device(require_alike(*state.end, nccl, options));
+  require_alike(*state.end, nccl, options);
   state.watch = std::make_unique<NcclWatch>(*state.world, state.make_group());
 }
 
@@ -189,14 +127,6 @@ std::unique_ptr<Transport> NcclSession::make_world() {
 
 int NcclSession::num_communicators() const {
   return state_->world->num_communicators();
-}
-
-NcclOptions::Memory NcclSession::memory_kind() const {
-  return state_->world->memory_kind();
-}
-
-std::vector<LibraryMemory> NcclSession::memory() const {
-  return state_->world->memory();
 }
 
 void NcclSession::abort(std::string_view reason) {

@@ -45,21 +45,13 @@ struct NcclOptions {
   // have the same device unless share_devices is set.
   std::string device_id = {};
   bool share_devices = false;
-  // The number of thread blocks an NCCL kernel may use; 0 leaves it to NCCL.
-  // kNoCtas: the copy engines move data where memory is registered (2.28 and
-  // newer).
-  static constexpr int kNoCtas = -1;
-  int ctas = 0;
-  // The memory in which messages are staged. kWindows: the library's own
-  // memory, registered as a window with every communicator that uses it, so
-  // that the library may access other ranks' memory and copy engines may move
-  // it. kRegistered: the library's memory, registered by each rank alone.
-  // kPlain: ordinary device memory. kAuto: the first of these that the library
-  // supports.
-  enum class Memory { kAuto, kWindows, kRegistered, kPlain };
-  Memory memory = Memory::kAuto;
-  // Returns the free bytes of device memory; if empty, NCCL's memory use is not
-  // measured.
+  // Stages messages in ordinary device memory. Otherwise it is the library's
+  // own, registered with every communicator that uses it: as a window where the
+  // library has them, so that it may access other ranks' memory and copy engines
+  // may move it.
+  bool plain_memory = false;
+  // Returns the free bytes of device memory, by which a lack of memory is told
+  // from other errors; may be empty.
   std::function<int64_t()> free_memory = {};
   // The deadline of the control plane's own operations and of creating a group.
   std::chrono::nanoseconds deadline = std::chrono::minutes(10);
@@ -70,14 +62,6 @@ struct NcclOptions {
   // the exit status is ExitStatus::kPeerLost.
   std::function<void(const std::string& why)> end_process = {};
 };
-
-// Parses "8" or "zero" to a value of NcclOptions::ctas; UsageError names
-// --nccl-ctas.
-int parse_nccl_ctas(std::string_view text);
-// Parses "auto", "windows", "registered" or "plain"; UsageError names
-// --nccl-memory.
-NcclOptions::Memory parse_nccl_memory(std::string_view text);
-std::string_view to_string(NcclOptions::Memory memory);
 
 class NcclSession {
  public:
@@ -97,12 +81,6 @@ class NcclSession {
 
   // The number of NCCL communicators of this rank.
   int num_communicators() const;
-  // The kind of memory that messages are staged in; never kAuto.
-  NcclOptions::Memory memory_kind() const;
-  // Returns what each communicator takes, in the order of creation; empty
-  // unless NcclOptions::free_memory is set.
-  std::vector<LibraryMemory> memory() const;
-
   // Ends all operations of all ranks with PeerLost and this reason.
   void abort(std::string_view reason);
 

@@ -121,50 +121,6 @@ TEST(NcclSession, SumsHaveTheBitsOfTheTreeWhateverIsLate) {
     }
 }
 
-TEST(NcclSession, FastSumsAreNcclsAndExactOnIntegers) {
-  StubRecord record(3);
-  NcclTestOptions options;
-  options.communicator.fast_reduce = true;
-  run_nccl_ranks(3, options, [&](NcclTestRank& rank) {
-    const auto dp = everyone(rank, "dp");
-    Communicator& world = *dp;
-    const auto own = static_cast<size_t>(world.rank());
-    for (const std::vector<int64_t>& counts :
-         {std::vector<int64_t>{4, 4, 4}, std::vector<int64_t>{3, 0, 9}}) {
-      std::vector<float> input(12);
-      std::iota(input.begin(), input.end(), static_cast<float>(own));
-      std::vector<float> sum(static_cast<size_t>(counts[own]));
-      world.reduce_scatter_v(Reduction::kFp32Sum, bytes_of(input), counts,
-                             bytes_of(sum));
-      rank.lane->wait();
-      const int64_t first =
-          std::accumulate(counts.begin(), counts.begin() + world.rank(), 0L);
-      for (size_t i = 0; i < sum.size(); ++i)
-        EXPECT_EQ(sum[i],
-                  3 * static_cast<float>(first + static_cast<int64_t>(i)) + 3);
-    }
-    std::vector<float> all(5, static_cast<float>(own));
-    world.all_reduce(Reduction::kFp32Sum, bytes_of(all));
-    rank.lane->wait();
-    EXPECT_EQ(all, std::vector<float>(5, 3));
-    // A group that asks for the fixed order gets it.
-    std::vector<float> piece = test_piece(world.rank(), 6);
-    world.all_reduce(Reduction::kFp32Sum, bytes_of(piece), {.exact = true});
-    rank.lane->wait();
-    for (int64_t i = 0; i < 6; ++i)
-      EXPECT_TRUE(same_bits(piece[static_cast<size_t>(i)], oracle_at(3, i)));
-    // The control plane adds exactly.
-    std::vector<float> exact(1, test_value(world.rank(), 0));
-    rank.world.all_reduce(Reduction::kFp32Sum, bytes_of(exact));
-    EXPECT_TRUE(same_bits(exact[0], oracle_at(3, 0)));
-  });
-  const std::vector<StubLaunch>& launches = record.of(1);
-  ASSERT_GE(launches.size(), 3u);
-  EXPECT_EQ(launches[0].what, "reduce_scatter 4");
-  EXPECT_EQ(launches[1].what, "2 × reduce 3");
-  EXPECT_EQ(launches[2].what, "all_reduce 5");
-}
-
 TEST(NcclSession, EqualPiecesIntegersAndBroadcastsGoAtOnce) {
   StubRecord record(2);
   run_nccl_ranks(2, {}, [](NcclTestRank& rank) {
@@ -193,14 +149,7 @@ TEST(NcclSession, EqualPiecesIntegersAndBroadcastsGoAtOnce) {
 }
 
 TEST(NcclSession, ChecksVersionsAndDevices) {
-  EXPECT_THAT(parse_nccl_ctas("8"), 8);
-  EXPECT_THAT(parse_nccl_ctas("zero"), NcclOptions::kNoCtas);
-  EXPECT_THROW(parse_nccl_ctas("none"), UsageError);
-  EXPECT_THROW(parse_nccl_ctas("0"), UsageError);
-  const auto nothing = [](NcclTestRank&) {};
-  NcclTestOptions zero;
-  zero.nccl.ctas = NcclOptions::kNoCtas;
-  run_nccl_ranks(2, zero, nothing);
+  run_nccl_ranks(2, {}, [](NcclTestRank&) {});
 }
 
 // A control plane of threads, for sessions that fail to start.
@@ -270,86 +219,18 @@ TEST(NcclSession, RefusesWhatIsTooOld) {
                           return NcclOptions{};
                         })[0],
               AllOf(HasSubstr("NCCL 2.26.5 is too old"), HasSubstr("2.27.7")));
-  EXPECT_THAT(errors_of(1,
-                        [](int) {
-                          set_stub_version(22707);
-                          NcclOptions options;
-                          options.ctas = NcclOptions::kNoCtas;
-                          return options;
-                        })[0],
-              AllOf(HasSubstr("nccl-ctas zero"), HasSubstr("2.27.7")));
-}
-
-TEST(NcclAlone, AddsNumbersOfASingleRank) {
-  for (const auto when : {TestLane::When::kAtOnce, TestLane::When::kLater}) {
-    TestLane lane(when);
-    EXPECT_GT(nccl_alone_seconds(stub_nccl(), lane, std::chrono::minutes(1)),
-              0);
-  }
-}
-
-TEST(NcclAlone, FindsTheNetworkInWhatNcclWrites) {
-  EXPECT_EQ(nccl_network("h:1:1 [0] NCCL INFO NET/IB : No device found.\n"
-                         "h:1:1 [0] NCCL INFO Using network Socket\n"),
-            "Socket");
-  EXPECT_EQ(nccl_network("h:1:1 [0] NCCL INFO Initialized NET plugin IB\n"
-                         "h:1:1 [0] NCCL INFO Assigned NET plugin Socket to "
-                         "comm\n"),
-            "Socket");
-  EXPECT_EQ(nccl_network("nothing of that"), "");
-}
-
-// Two ranks share a device that loses 10 free bytes with every query.
-TEST(NcclSession, MeasuresWhatCommunicatorsTakeOfTheDevice) {
-  std::atomic<int64_t> looks = 0;
-  NcclTestOptions options;
-  options.nccl.device_id = "node1 GPU-a";
-  options.nccl.share_devices = true;
-  options.nccl.free_memory = [&] { return 1'000'000 - 10 * looks++; };
-  run_nccl_ranks(2, options, [](NcclTestRank& rank) {
-    EXPECT_THAT(rank.session.memory(), testing::IsEmpty());
-    const auto dp = everyone(rank, "dp");
-    const auto alone =
-        rank.world.split_ordered(rank.world.rank(), 0, "alone", rank.lane);
-    auto memory = rank.session.memory();
-    ASSERT_THAT(memory, testing::SizeIs(1));
-    EXPECT_THAT(memory[0].ranks, testing::ElementsAre(0, 1));
-    // Between two and four queries of both ranks, halved.
-    EXPECT_GE(memory[0].founding, 10);
-    EXPECT_LE(memory[0].founding, 20);
-    EXPECT_EQ(memory[0].first_use, 0);
-    rank.world.barrier();
-    std::vector<int64_t> sum = {1};
-    std::vector<float> values = {1, 2, 3};
-    for (int round = 0; round < 3; ++round) {
-      dp->all_reduce(Reduction::kInt64Sum, bytes_of(sum));
-      dp->all_reduce(Reduction::kFp32Sum, bytes_of(values));
-    }
-    rank.lane->wait();
-    rank.world.barrier();
-    memory = rank.session.memory();
-    // One query after each of the two first uses, plus the other rank's.
-    EXPECT_GE(memory[0].first_use, 10);
-    EXPECT_LE(memory[0].first_use, 40);
-    EXPECT_EQ(memory[0].bytes(), memory[0].founding + memory[0].first_use);
-  });
 }
 
 // Groups that share a communicator register shared memory once. Ranks with
 // different lengths register separately.
 TEST(NcclSession, RegistersMemoryOnceUntilItsGroupsEnd) {
-  using Memory = NcclOptions::Memory;
-  for (const Memory kind :
-       {Memory::kAuto, Memory::kWindows, Memory::kRegistered, Memory::kPlain}) {
+  for (const bool plain : {false, true}) {
     NcclTestOptions options;
-    options.nccl.memory = kind;
+    options.nccl.plain_memory = plain;
     // Aborted ranks of other tests have left some.
     const int allocated = num_stub_allocated();
     const StubMemoryUse before = take_stub_memory_use();
     run_nccl_ranks(2, options, [&](NcclTestRank& rank) {
-      const bool plain = kind == Memory::kPlain;
-      EXPECT_EQ(rank.session.memory_kind(),
-                kind == Memory::kAuto ? Memory::kWindows : kind);
       std::byte* memory = rank.world.allocate(4096);
       ASSERT_EQ(memory == nullptr, plain);
       std::vector<std::byte> own(4096);
@@ -374,8 +255,7 @@ TEST(NcclSession, RegistersMemoryOnceUntilItsGroupsEnd) {
           const StubMemoryUse use = take_stub_memory_use();
           EXPECT_EQ(use.num_registered - before.num_registered,
                     2 * (2 + 2 + 4));
-          EXPECT_EQ(use.num_windows - before.num_windows,
-                    kind == Memory::kRegistered ? 0 : 2 * (2 + 4));
+          EXPECT_EQ(use.num_windows - before.num_windows, 2 * (2 + 4));
           EXPECT_GT(use.num_looks, 0);
           EXPECT_EQ(use.num_unregistered, 0)
               << use.last_unregistered << " " << use.last_bytes;
@@ -385,27 +265,11 @@ TEST(NcclSession, RegistersMemoryOnceUntilItsGroupsEnd) {
       if (!plain) rank.world.release(memory);
     });
     const StubMemoryUse use = take_stub_memory_use();
-    EXPECT_EQ(use.num_unregistered > 0, kind == Memory::kPlain);
+    EXPECT_EQ(use.num_unregistered > 0, plain);
     EXPECT_EQ(use.num_freed_too_soon, 0);
     EXPECT_EQ(use.num_registered, before.num_registered);
     EXPECT_EQ(num_stub_allocated(), allocated);
   }
-}
-
-TEST(NcclSession, KnowsTheWordsOfMemory) {
-  using Memory = NcclOptions::Memory;
-  for (const Memory kind :
-       {Memory::kAuto, Memory::kWindows, Memory::kRegistered, Memory::kPlain})
-    EXPECT_EQ(parse_nccl_memory(to_string(kind)), kind);
-  EXPECT_THROW(parse_nccl_memory("window"), UsageError);
-  EXPECT_THAT(errors_of(1,
-                        [](int) {
-                          NcclOptions options;
-                          options.ctas = NcclOptions::kNoCtas;
-                          options.memory = Memory::kPlain;
-                          return options;
-                        })[0],
-              AllOf(HasSubstr("nccl-ctas zero"), HasSubstr("plain")));
 }
 
 }  // namespace

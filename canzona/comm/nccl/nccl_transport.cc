@@ -110,16 +110,10 @@ NcclResult NcclTransport::issue(const NcclApi& nccl, const Posted& call) const {
       return nccl.broadcast(call.from, call.to, call.count, call.type,
                             call.peer, comm_, stream_);
     case Posted::Kind::kAllReduce:
-      return nccl.all_reduce(call.from, call.to, call.count, call.type,
-                             call.reduction, comm_, stream_);
-    case Posted::Kind::kReduce:
-      return nccl.reduce(call.from, call.to, call.count, call.type,
-                         call.reduction, call.peer, comm_, stream_);
-    case Posted::Kind::kReduceScatter:
       break;
   }
-  return nccl.reduce_scatter(call.from, call.to, call.count, call.type,
-                             call.reduction, comm_, stream_);
+  return nccl.all_reduce(call.from, call.to, call.count, call.type,
+                         call.reduction, comm_, stream_);
 }
 
 // A group that has begun must be ended whatever happens, because NCCL keeps it
@@ -132,8 +126,6 @@ void NcclTransport::issue_all() {
       if (result != NcclResult::kSuccess && result != NcclResult::kInProgress)
         worst = result;
     };
-    free_before_ = world_->begin_use(
-        comm_, posted_.front().kind <= Posted::Kind::kReceive);
     if (several) note(nccl.group_start());
     for (const Posted& call : posted_) note(issue(nccl, call));
     if (several) note(nccl.group_end());
@@ -147,8 +139,6 @@ bool NcclTransport::poll() {
   if (is_of_host()) return host_->poll();
   if (!posted_.empty()) issue_all();
   if (issuing_) issuing_ = !world_->is_done(comm_, "issuing an operation");
-  if (!issuing_ && free_before_ >= 0)
-    world_->end_use(comm_, std::exchange(free_before_, -1));
   return !issuing_;
 }
 
@@ -229,52 +219,6 @@ bool NcclTransport::post_own_integers(Reduction reduction,
         .type = sum ? NcclType::kUint64 : NcclType::kInt64,
         .reduction = sum ? NcclReduction::kSum : NcclReduction::kMax});
   return true;
-}
-
-// For --fast-reduce.
-
-void NcclTransport::post_own_all_reduce(std::span<float> data) {
-  if (comm_ == nullptr || data.empty()) return;
-  post({.kind = Posted::Kind::kAllReduce,
-        .from = data.data(),
-        .to = data.data(),
-        .count = data.size(),
-        .type = NcclType::kFloat32});
-}
-
-// Issues one sum per rank if counts differ.
-void NcclTransport::post_own_reduce_scatter(const float* input,
-                                            std::span<const int> counts,
-                                            float* output) {
-  const auto own = static_cast<size_t>(counts[static_cast<size_t>(rank())]);
-  const auto other = [&](int count) { return !std::cmp_equal(count, own); };
-  if (comm_ == nullptr) {
-    if (output != input)
-      lane_->ops().copy(reinterpret_cast<std::byte*>(output),
-                        reinterpret_cast<const std::byte*>(input),
-                        static_cast<int64_t>(own * sizeof(float)));
-    return;
-  }
-  if (std::ranges::none_of(counts, other)) {
-    if (own > 0)
-      post({.kind = Posted::Kind::kReduceScatter,
-            .from = input,
-            .to = output,
-            .count = own,
-            .type = NcclType::kFloat32});
-    return;
-  }
-  for (int root = 0; root < size(); ++root) {
-    const auto count = static_cast<size_t>(counts[static_cast<size_t>(root)]);
-    if (count > 0)
-      post({.kind = Posted::Kind::kReduce,
-            .from = input,
-            .to = output,
-            .count = count,
-            .peer = root,
-            .type = NcclType::kFloat32});
-    input += count;
-  }
 }
 
 }  // namespace canzona

@@ -195,61 +195,16 @@ bool NcclWorld::is_done(NcclComm* comm, std::string_view doing) {
 NcclConfig NcclWorld::config() const {
   NcclConfig config;
   config.blocking = 0;
-  if (options_.ctas > 0) config.min_ctas = config.max_ctas = options_.ctas;
-  if (options_.ctas == NcclOptions::kNoCtas)
-    config.cta_policy = NcclConfig::kNoCtas;
   return config;
 }
 
-int64_t NcclWorld::taken(int64_t free_before, int64_t free_after) const {
-  return std::max<int64_t>(0, free_before - free_after) / ranks_per_device_;
-}
-
-// Ranks that share a device see what all of them take together, so this
-// measures from the first that began to the last that finished.
-void NcclWorld::note_founding(NcclComm* comm, const std::vector<int>& ranks,
-                              Transport& host, int64_t free_before,
-                              Deadline until) {
-  const int64_t before = largest_in_group(free_before, host, until);
-  const int64_t after = -largest_in_group(-options_.free_memory(), host, until);
-  call([&](const NcclApi&) {
-    measured_.push_back(
-        {comm, {.ranks = ranks, .founding = taken(before, after)}});
-  });
-}
-
-int64_t NcclWorld::begin_use(NcclComm* comm, bool messages) {
-  for (Measured& of : measured_)
-    if (of.comm == comm && !std::exchange(of.used[messages ? 1 : 0], true))
-      return options_.free_memory();
-  return -1;
-}
-
-void NcclWorld::end_use(NcclComm* comm, int64_t free_before) {
-  const std::lock_guard lock(mutex_);
-  for (Measured& of : measured_)
-    if (of.comm == comm)
-      of.memory.first_use += taken(free_before, options_.free_memory());
-}
-
-std::vector<LibraryMemory> NcclWorld::memory() const {
-  const std::lock_guard lock(mutex_);
-  std::vector<LibraryMemory> all;
-  for (const Measured& of : measured_) all.push_back(of.memory);
-  return all;
-}
-
-NcclOptions::Memory NcclWorld::memory_kind() const {
-  using Memory = NcclOptions::Memory;
-  if (options_.memory != Memory::kAuto) return options_.memory;
-  if (nccl_.mem_alloc == nullptr) return Memory::kPlain;
-  if (nccl_.window_register != nullptr) return Memory::kWindows;
-  return nccl_.comm_register != nullptr ? Memory::kRegistered : Memory::kPlain;
+bool NcclWorld::registers() const {
+  return !options_.plain_memory && nccl_.mem_alloc != nullptr &&
+         (nccl_.window_register != nullptr || nccl_.comm_register != nullptr);
 }
 
 std::byte* NcclWorld::allocate(int64_t bytes) {
-  if (memory_kind() == NcclOptions::Memory::kPlain || bytes <= 0)
-    return nullptr;
+  if (!registers() || bytes <= 0) return nullptr;
   void* memory = nullptr;
   const int64_t free = options_.free_memory ? options_.free_memory() : bytes;
   call([&](const NcclApi& nccl) {
@@ -274,9 +229,9 @@ void NcclWorld::free(std::byte* memory) noexcept {
 NcclWorld::Registration* NcclWorld::add_registration(
     NcclComm* comm, std::span<std::byte> memory, SharedUse use, Transport& host,
     Deadline until) {
-  if (memory_kind() == NcclOptions::Memory::kPlain) return nullptr;
+  if (!registers()) return nullptr;
   const auto bytes = static_cast<int64_t>(memory.size());
-  const bool window = memory_kind() == NcclOptions::Memory::kWindows &&
+  const bool window = nccl_.window_register != nullptr &&
                       (use.same_bytes || all_have_as_many(bytes, host, until));
   if (bytes == 0) return nullptr;
   Registration* of = nullptr;
@@ -298,7 +253,7 @@ NcclWorld::Registration* NcclWorld::add_registration(
                        use.same_places ? NcclApi::kSymmetric : 0)
                  : nccl.comm_register(comm, memory.data(), memory.size(),
                                       &of->handle);
-      if (is_refused(result) && options_.memory == NcclOptions::Memory::kAuto) {
+      if (is_refused(result)) {
         registrations_.pop_back();
         of = nullptr;
         return;
@@ -343,9 +298,7 @@ void NcclWorld::end_registration(Registration* of) noexcept {
 }
 
 // Once the world is closed, `place` is invalid.
-NcclComm* NcclWorld::make(const std::vector<int>& ranks, NcclComm*& place,
-                          Transport& host, Deadline until) {
-  const int64_t free_before = options_.free_memory ? options_.free_memory() : 0;
+NcclComm* NcclWorld::make(NcclComm*& place, Transport& host, Deadline until) {
   NcclId id{};
   if (host.rank() == 0)
     call([&](const NcclApi& nccl) {
@@ -370,8 +323,6 @@ NcclComm* NcclWorld::make(const std::vector<int>& ranks, NcclComm*& place,
               " did not finish in time: not all of them have joined"));
     std::this_thread::sleep_for(kLook);
   }
-  if (options_.free_memory)
-    note_founding(comm, ranks, host, free_before, until);
   return comm;
 }
 
@@ -386,7 +337,7 @@ NcclComm* NcclWorld::found(const std::vector<int>& ranks, Transport& host,
         &set.comms[static_cast<size_t>(set.num_founded++) % set.comms.size()];
     there = *place;
   });
-  return there != nullptr ? there : make(ranks, *place, host, until);
+  return there != nullptr ? there : make(*place, host, until);
 }
 
 std::vector<NcclComm*> NcclWorld::comms() const {

@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "canzona/base/error.h"
 #include "canzona/comm/nccl/nccl_session.h"
 #include "canzona/comm/transport.h"
 
@@ -121,18 +122,6 @@ class NcclWorld {
                   Deadline until);
   int num_communicators() const;
 
-  // The number of ranks that share this rank's device; initially 1.
-  void set_ranks_per_device(int ranks) { ranks_per_device_ = ranks; }
-  // Measure communicators by the device's free memory; found() measures their
-  // creation. begin_use() returns the memory that is free before a
-  // communicator's first messages or first collective, and -1 for later ones or
-  // if nothing is measured. end_use() takes that value once they are issued.
-  int64_t begin_use(NcclComm* comm, bool messages);
-  void end_use(NcclComm* comm, int64_t free_before);
-  std::vector<LibraryMemory> memory() const;
-
-  // The kind of memory that messages are staged in; never kAuto.
-  NcclOptions::Memory memory_kind() const;
   // Allocates memory of the library; returns null if messages are staged in
   // plain memory. Throws std::bad_alloc if the device does not have enough.
   std::byte* allocate(int64_t bytes);
@@ -192,13 +181,10 @@ class NcclWorld {
   // watch for a while.
   void wait_until_closed();
   NcclConfig config() const;
-  // Returns this rank's share of the memory taken by all ranks on its device.
-  int64_t taken(int64_t free_before, int64_t free_after) const;
-  void note_founding(NcclComm* comm, const std::vector<int>& ranks,
-                     Transport& host, int64_t free_before, Deadline until);
+  // True if messages are staged in the library's memory.
+  bool registers() const;
   // Stores the communicator in `place` as soon as its creation has begun.
-  NcclComm* make(const std::vector<int>& ranks, NcclComm*& place,
-                 Transport& host, Deadline until);
+  NcclComm* make(NcclComm*& place, Transport& host, Deadline until);
   // Callers must hold mutex_.
   template <class Function>
   void for_each_comm(Function function) const {
@@ -216,14 +202,7 @@ class NcclWorld {
   mutable std::mutex mutex_;
   std::atomic<bool> closed_ = false;
   std::map<std::vector<int>, SetOfRanks> sets_;
-  struct Measured {
-    NcclComm* comm = nullptr;
-    LibraryMemory memory;
-    std::array<bool, 2> used{};  // collectives, messages
-  };
-  std::vector<Measured> measured_;         // guarded by mutex_, too
   std::list<Registration> registrations_;  // guarded by mutex_, too
-  int ranks_per_device_ = 1;
   mutable std::mutex reason_mutex_;  // guards both below
   std::string reason_;
   std::vector<std::shared_ptr<NcclProgress>> groups_;
@@ -288,13 +267,6 @@ class NcclTransport final : public Transport {
   bool post_own_integers(Reduction reduction,
                          std::span<std::byte> data) override;
 
-  bool has_own_sums() const override { return lane_ != nullptr; }
-  bool is_beside_lanes() const override { return lane_ == nullptr; }
-  void prepare_own_sums(Deadline /*until*/) override {}
-  void post_own_all_reduce(std::span<float> data) override;
-  void post_own_reduce_scatter(const float* input, std::span<const int> counts,
-                               float* output) override;
-
  private:
   // One NCCL call to be made by the next poll().
   struct Posted {
@@ -303,9 +275,7 @@ class NcclTransport final : public Transport {
       kReceive,
       kAllGather,
       kBroadcast,
-      kAllReduce,
-      kReduce,
-      kReduceScatter
+      kAllReduce
     };
     Kind kind = Kind::kSend;
     const void* from = nullptr;
@@ -333,7 +303,6 @@ class NcclTransport final : public Transport {
   std::shared_ptr<NcclProgress> progress_;
   std::vector<Posted> posted_;
   bool issuing_ = false;
-  int64_t free_before_ = -1;  // free bytes before a first use; -1: none
   void end_registrations() noexcept;
 
   std::vector<NcclWorld::Registration*> registrations_;

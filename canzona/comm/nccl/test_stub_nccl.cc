@@ -22,9 +22,7 @@ enum class StubKind : uint8_t {
   kReceive,
   kAllGather,
   kBroadcast,
-  kAllReduce,
-  kReduce,
-  kReduceScatter
+  kAllReduce
 };
 
 struct StubCall {
@@ -47,8 +45,6 @@ size_t bytes_of_type(NcclType type) {
   switch (type) {
     case NcclType::kUint8:
       return 1;
-    case NcclType::kFloat32:
-      return 4;
     case NcclType::kInt64:
     case NcclType::kUint64:
       break;
@@ -174,17 +170,13 @@ void stub_combine(std::byte* sum, const std::byte* piece, size_t count,
 }
 
 // Reduces from the last rank to the first: an order of its own.
-void stub_reduce(NcclComm& comm, size_t offset, const StubCall& call) {
+void stub_reduce(NcclComm& comm, const StubCall& call) {
   const std::vector<StubCall>& calls = comm.group->calls;
   const size_t bytes = call.count * bytes_of_type(call.type);
-  comm.result.assign(calls.back().from + offset,
-                     calls.back().from + offset + bytes);
+  comm.result.assign(calls.back().from, calls.back().from + bytes);
   for (size_t rank = calls.size() - 1; rank-- > 0;) {
-    const std::byte* piece = calls[rank].from + offset;
-    if (call.type == NcclType::kFloat32)
-      stub_combine<float>(comm.result.data(), piece, call.count,
-                          call.reduction);
-    else if (call.type == NcclType::kInt64)
+    const std::byte* piece = calls[rank].from;
+    if (call.type == NcclType::kInt64)
       stub_combine<int64_t>(comm.result.data(), piece, call.count,
                             call.reduction);
     else
@@ -207,13 +199,8 @@ void stub_compute(NcclComm& comm, const StubCall& call) {
       const std::byte* from = calls[static_cast<size_t>(call.peer)].from;
       return comm.result.assign(from, from + bytes);
     }
-    case StubKind::kReduceScatter:
-      return stub_reduce(comm, bytes * static_cast<size_t>(comm.rank), call);
-    case StubKind::kReduce:
-      if (call.peer == comm.rank) stub_reduce(comm, 0, call);
-      return;
     default:
-      return stub_reduce(comm, 0, call);
+      return stub_reduce(comm, call);
   }
 }
 
@@ -277,9 +264,8 @@ void stub_carry_out(NcclComm& comm, const std::vector<StubCall>& calls) {
 }
 
 std::string stub_words(const StubCall& call) {
-  constexpr const char* kNames[] = {"messages",      "messages",   "all_gather",
-                                    "broadcast",     "all_reduce", "reduce",
-                                    "reduce_scatter"};
+  constexpr const char* kNames[] = {"messages", "messages", "all_gather",
+                                    "broadcast", "all_reduce"};
   const std::string name = kNames[static_cast<size_t>(call.kind)];
   return call.is_message() ? name : cat(name, " ", call.count);
 }
@@ -326,9 +312,8 @@ void stub_look(const NcclComm* comm, const std::byte* memory, size_t bytes,
 void stub_look(const NcclComm* comm, const StubCall& call) {
   const size_t bytes = call.count * bytes_of_type(call.type);
   const auto n = static_cast<size_t>(comm->group->size);
-  const bool spreads = call.kind == StubKind::kReduceScatter;
   const bool gathers = call.kind == StubKind::kAllGather;
-  stub_look(comm, call.from, spreads ? n * bytes : bytes, "reading");
+  stub_look(comm, call.from, bytes, "reading");
   stub_look(comm, call.to, gathers ? n * bytes : bytes, "writing");
 }
 
@@ -473,25 +458,11 @@ NcclApi make_stub() {
                     {StubKind::kBroadcast, read_from(from), write_to(to), count,
                      type, NcclReduction::kSum, root});
   };
-  api.reduce = [](const void* from, void* to, size_t count, NcclType type,
-                  NcclReduction reduction, int root, NcclComm* comm,
-                  void* stream) {
-    return stub_add(comm, stream,
-                    {StubKind::kReduce, read_from(from), write_to(to), count,
-                     type, reduction, root});
-  };
   api.all_gather = [](const void* from, void* to, size_t count, NcclType type,
                       NcclComm* comm, void* stream) {
     return stub_add(
         comm, stream,
         {StubKind::kAllGather, read_from(from), write_to(to), count, type});
-  };
-  api.reduce_scatter = [](const void* from, void* to, size_t count,
-                          NcclType type, NcclReduction reduction,
-                          NcclComm* comm, void* stream) {
-    return stub_add(comm, stream,
-                    {StubKind::kReduceScatter, read_from(from), write_to(to),
-                     count, type, reduction});
   };
   api.send = [](const void* from, size_t count, NcclType type, int peer,
                 NcclComm* comm, void* stream) {

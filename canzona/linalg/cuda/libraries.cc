@@ -229,10 +229,11 @@ void LtProducts::prepare(const ProductShape& shape) {
 // decides. If no algorithm supports batches, matrices are multiplied one by
 // one.
 LtProducts::Choice LtProducts::choose(const ProductShape& shape) {
-  for (int64_t nominal :
-       {shape.usual_count, int64_t{1}, int64_t{4}, int64_t{16}, int64_t{64}})
-    if (const auto found = find_algorithm(shape, nominal, false))
-      return {*found, false};
+  if (!shape.is_alone)
+    for (int64_t nominal :
+         {shape.usual_count, int64_t{1}, int64_t{4}, int64_t{16}, int64_t{64}})
+      if (const auto found = find_algorithm(shape, nominal, false))
+        return {*found, false};
   if (const auto found = find_algorithm(shape, 1, true)) {
     engine_.workspace();  // allocated now, since a capture must not
     return {*found, true};

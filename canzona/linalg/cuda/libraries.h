@@ -68,6 +68,9 @@ struct ProductShape {
   bool wide_a = false, wide_b = false, wide_c = false;
   // How many are usually multiplied together: algorithms are chosen for that.
   int64_t usual_count = 1;
+  // True for products that are never batched: the library's first answer is
+  // taken, which may use the engine's workspace.
+  bool is_alone = false;
 
   auto operator<=>(const ProductShape&) const = default;
 };

@@ -45,7 +45,13 @@ MatrixCost CostModel::cost(MatrixShape shape) const {
   return it->second;
 }
 
+// Column heads cost what as many matrices do.
 MatrixCost CostModel::compute(MatrixShape shape) const {
+  if (table_ && shape.column_heads > 1) {
+    const MatrixCost head = cost({shape.rows, shape.cols / shape.column_heads});
+    return {head.every_step * shape.column_heads,
+            head.refresh * shape.column_heads};
+  }
   const RuleWork work = rule_.work(shape);
   if (!table_) {
     return {Ticks(work.every_step.value()), Ticks(work.refresh.value())};
@@ -326,7 +332,7 @@ namespace {
 template <class Is>
 bool is_any_shape(const SettledRequest& request, const Is& is) {
   std::set<MatrixShape> shapes;
-  for (const Matrix& m : request.matrices) shapes.insert({m.rows, m.cols});
+  for (const Matrix& m : request.matrices) shapes.insert(shape_of(m));
   return std::any_of(shapes.begin(), shapes.end(), is);
 }
 

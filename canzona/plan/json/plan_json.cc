@@ -191,9 +191,7 @@ void write_rule(const Plan& plan, JsonWriter& out) {
 CostsByShape costs_by_shape(const Plan& plan) {
   CostsByShape by_shape;
   for (size_t m = 0; m < plan.matrices.size(); ++m)
-    by_shape.emplace(
-        std::pair(0, MatrixShape{plan.matrices[m].rows, plan.matrices[m].cols}),
-        plan.costs[m]);
+    by_shape.emplace(std::pair(0, shape_of(plan.matrices[m])), plan.costs[m]);
   return by_shape;
 }
 
@@ -301,7 +299,9 @@ void write_costs(const CostBasis& basis, const CostsByShape& costs,
     out.begin_array();
     if (has_groups) out.value(group);
     out.value(shape.rows).value(shape.cols);
-    out.value(cost.every_step.value()).value(cost.refresh.value()).end_array();
+    out.value(cost.every_step.value()).value(cost.refresh.value());
+    if (shape.column_heads > 1) out.value(shape.column_heads);
+    out.end_array();
   }
   out.end_array().end_object();
 }

@@ -74,6 +74,15 @@ TEST(HostilePlan, HeadsThatDoNotDivide) {
   expect_refused(plan, "3 heads do not divide its 4 rows");
 }
 
+TEST(HostilePlan, HeadsOfColumnsThatDoNotDivide) {
+  Json plan = repeated_plan();
+  Json& parts = plan["model"]["parts"][0];
+  parts = Json::array({{"out", 0, 4, 4, 1, kHuge}});
+  expect_refused(plan, "heads do not divide its");
+  parts = Json::array({{"q", 0, 2, 2, 1, 1}, {"out", 2, 2, 2, 1, 3}});
+  expect_refused(plan, "part \"out\" has all rows of a tensor");
+}
+
 TEST(HostilePlan, RunsWithoutNumber) {
   Json plan = repeated_plan();
   plan["model"]["tensors"][0][1] = {kHuge, 1};

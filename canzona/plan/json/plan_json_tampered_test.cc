@@ -56,6 +56,15 @@ std::string plan_in_parts() {
   return plan_to_json(plan_of(small_model(), "dp=2,ep=2", options));
 }
 
+// Returns a plan whose first tensor is cut by heads of columns.
+std::string plan_of_columns() {
+  Model model = small_model();
+  model.tensors[0].sections = output_section(model.tensors[0].rows(), 2);
+  PlanOptions options;
+  options.splits = parse_splits("output-head");
+  return plan_to_json(plan_of(model, "dp=2,tp=2", options, {"muon"}));
+}
+
 enum class Outcome { kRefused, kNoticed, kAccepted };
 
 // Reads a text and, if it is a plan, validates and predicts it. Only a
@@ -104,7 +113,8 @@ INSTANTIATE_TEST_SUITE_P(
     Plans, TamperedPlan,
     ::testing::Values(NamedPlan{"with_all", plan_with_all},
                       NamedPlan{"with_slices", plan_with_slices},
-                      NamedPlan{"in_parts", plan_in_parts}),
+                      NamedPlan{"in_parts", plan_in_parts},
+                      NamedPlan{"of_columns", plan_of_columns}),
     [](const auto& plan) { return std::string(plan.param.name); });
 
 TEST_P(TamperedPlan, TheOriginalIsAccepted) {

@@ -323,7 +323,7 @@ class PlanReader {
     const CostsByShape costs =
         read_costs(cost, in_, std::nullopt, plan_.cost_basis);
     for (const Matrix& m : plan_.matrices)
-      plan_.costs.push_back(cost_of(costs, 0, {m.rows, m.cols}, in_));
+      plan_.costs.push_back(cost_of(costs, 0, shape_of(m), in_));
   }
 
   // Returns the objects that hold the decisions of each part. Those of the only
@@ -408,16 +408,19 @@ CostsByShape read_costs(const Json& c, const PlanValues& in,
   basis.element_wise_bytes_per_second =
       c.contains(kRate) ? in.number(c, kRate, kLeastRate, kMostRate) : 0;
   CostsByShape costs;
-  const size_t shape = groups ? 1 : 0;  // where it begins in a row
+  const size_t at = groups ? 1 : 0;  // where the shape begins in a row
   for (const Json& row : in.array(get_member(c, "ticks", where), "ticks")) {
-    in.row(row, shape + 4, "ticks");
+    const bool has_heads = row.is_array() && row.size() == at + 5;
+    in.row(row, at + (has_heads ? 5 : 4), "ticks");
     const int32_t group =
         groups ? in.index(row[0], 0, *groups - 1, "group") : 0;
-    costs[{group,
-           {in.integer(row[shape], 0, kMaxDim, "rows"),
-            in.integer(row[shape + 1], 0, kMaxDim, "columns")}}] = {
-        Ticks(in.integer(row[shape + 2], 0, kMaxTicks, "ticks")),
-        Ticks(in.integer(row[shape + 3], 0, kMaxTicks, "ticks"))};
+    const MatrixShape shape{
+        in.integer(row[at], 0, kMaxDim, "rows"),
+        in.integer(row[at + 1], 0, kMaxDim, "columns"),
+        has_heads ? in.integer(row[at + 4], 2, kMaxDim, "heads") : 1};
+    costs[{group, shape}] = {
+        Ticks(in.integer(row[at + 2], 0, kMaxTicks, "ticks")),
+        Ticks(in.integer(row[at + 3], 0, kMaxTicks, "ticks"))};
   }
   return costs;
 }

@@ -265,6 +265,9 @@ class ModelReader {
       out.rows = checked_add(out.rows, count_rows(out.sections.back()), "rows");
     }
     if (!tiles(out)) in_.fail("parts do not tile the rows of a tensor");
+    if (out.sections.size() > 1 &&
+        std::ranges::count(out.sections, "out", &Section::name) > 0)
+      in_.fail("part \"out\" has all rows of a tensor; expected no others");
     return out;
   }
 
@@ -274,7 +277,7 @@ class ModelReader {
       in_.fail(cat("parts: more than ", kMaxRuns, " runs of rows"));
     }
     const int64_t rows = section.rows.rows();  // both factors are bounded
-    if (rows % section.heads != 0) {
+    if (section.name != "out" && rows % section.heads != 0) {
       in_.fail(cat("part ", quoted(section.name), ": ", section.heads,
                    " heads do not divide its ", rows, " rows"));
     }
@@ -325,6 +328,9 @@ class ModelReader {
       in_.fail(cat("tensor ", quoted(t.name), " has ", t.rows(),
                    " rows, its parts ", list.rows));
     }
+    if (is_output(list.sections) && t.cols() % list.sections[0].heads != 0)
+      in_.fail(cat("tensor ", quoted(t.name), ": ", list.sections[0].heads,
+                   " heads do not divide its ", t.cols(), " columns"));
     t.sections = list.sections;
   }
 
@@ -353,7 +359,7 @@ int64_t matrices_of(const Tensor& tensor, const Splits& splits) {
       is_gate_up(tensor.sections)
           ? splits.gate_up
           : splits.head || (splits.qkv && tensor.sections.size() > 1);
-  if (tensor.sections.empty() || !split) return 1;
+  if (tensor.sections.empty() || is_output(tensor.sections) || !split) return 1;
   int64_t pieces = 0;
   for (const Section& section : tensor.sections) {
     pieces = checked_add(pieces, splits.head ? section.heads : 1, "matrices");

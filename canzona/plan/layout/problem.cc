@@ -50,7 +50,7 @@ void weigh_memory(Problem& p) {
                            master_bytes_per_element(p.options.parameters));
   }
   for (const Matrix& m : p.matrices) {
-    const StateBytes& bytes = table.of({m.rows, m.cols});
+    const StateBytes& bytes = table.of(shape_of(m));
     const bool cut =
         p.model.tensors[static_cast<size_t>(m.tensor)].cut != Cut::kNone;
     p.owner_bytes.push_back(bytes.with_owner);
@@ -113,7 +113,7 @@ Problem make_problem(const PlanPart& part, const RuleFacts& rule,
   for (const Matrix& m : p.matrices) {
     const Tensor& tensor = p.model.tensors[static_cast<size_t>(m.tensor)];
     p.weights.push_back(
-        cost.weight(*p.options.weight, {m.rows, m.cols},
+        cost.weight(*p.options.weight, shape_of(m),
                     tensor.cut == Cut::kNone ? p.grid.tp_ranks() : 1));
   }
   check_total(p);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "canzona/base/error.h"
@@ -87,12 +88,18 @@ class RequestMaker {
     out.world = placement_.mesh.world();
     out.options = placement_.options;
     const bool one_rule = placement_.matrices.rule == placement_.elements.rule;
-    add_group(placement_.matrices, out, [&](const Tensor& tensor) {
-      return one_rule || tensor.matrix_rule;
-    });
-    if (one_rule) return out;
+    const auto is_matrix = [&](const Parameter& p) {
+      return one_rule || tensor_of(p).matrix_rule;
+    };
+    for (const int64_t heads : all_column_heads_) {
+      PlacedGroup group = placement_.matrices;
+      if (heads > 1) group.options["column_heads"] = cat(heads);
+      add_group(group, out, [&](const Parameter& p) {
+        return is_matrix(p) && column_heads_[index(p.tensor)] == heads;
+      });
+    }
     add_group(placement_.elements, out,
-              [](const Tensor& tensor) { return !tensor.matrix_rule; });
+              [&](const Parameter& p) { return !is_matrix(p); });
     return out;
   }
 
@@ -153,12 +160,17 @@ class RequestMaker {
                            "; use fewer ranks or --layers"));
   }
 
-  // Sets the rows of every matrix of tensors that are split.
+  // Sets the rows of every matrix of tensors that are split, and the heads of
+  // columns.
   void find_splits() {
     splits_.resize(model_.tensors.size());
+    column_heads_.resize(model_.tensors.size(), 1);
     if (placement_.splits == Splits{}) return;
+    check_splits(placement_.splits, placement_.matrices.rule);
     std::vector<std::map<int64_t, int64_t>> rows_from(model_.tensors.size());
     for (const Matrix& m : split_into_matrices(model_, placement_.splits)) {
+      column_heads_[index(m.tensor)] = m.column_heads;
+      all_column_heads_.insert(m.column_heads);
       if (m.section < 0) continue;
       const Tensor& tensor = model_.tensors[index(m.tensor)];
       const RowRuns& runs = tensor.sections[index(m.section)].rows;
@@ -183,7 +195,7 @@ class RequestMaker {
                  const Fits& fits) {
     const auto number = static_cast<int32_t>(out.groups.size());
     for (const Parameter& p : parameters_) {
-      if (!fits(tensor_of(p))) continue;
+      if (!fits(p)) continue;
       PlacedTensor& tensor = out.tensors.emplace_back();
       tensor.name = p.name;
       tensor.shape = p.shape;
@@ -207,7 +219,10 @@ class RequestMaker {
   const Model& model_;
   const TorchPlacement& placement_;
   std::vector<Parameter> parameters_;
-  std::vector<std::vector<int64_t>> splits_;  // by tensor of the model
+  // By tensor of the model.
+  std::vector<std::vector<int64_t>> splits_;
+  std::vector<int64_t> column_heads_;
+  std::set<int64_t> all_column_heads_ = {1};
   std::map<std::pair<std::vector<int64_t>, int32_t>,
            std::vector<std::vector<Box>>>
       known_;

@@ -216,6 +216,27 @@ TEST(TorchRequest, SplitsConsecutiveRows) {
               usage_error("split qkv", "qkv_proj", "interleaved"));
 }
 
+// Column heads are an option of the rule: tensors that have some form groups of
+// their own.
+TEST(TorchRequest, GroupsTensorsByTheirColumnHeads) {
+  Model model = read_model("qwen3-0.6b", {.layers = 1});
+  route(model, {});
+  TorchPlacement placement{.layout = {kFsdp2}, .mesh = parse_mesh("dp=2,tp=2")};
+  placement.matrices = {"muon", {{"device", "cpu"}}};
+  placement.splits = parse_splits("output-head");
+  const PlacedRequest request = torch_request(model, placement);
+  ASSERT_EQ(request.groups.size(), 3U);
+  EXPECT_FALSE(request.groups[0].options.contains("column_heads"));
+  EXPECT_EQ(request.groups[1].options.at("column_heads"), "16");
+  EXPECT_EQ(request.groups[2].rule, "adamw");
+  for (const PlacedTensor& tensor : request.tensors)
+    EXPECT_EQ(tensor.group == 1, tensor.name.ends_with("o_proj.weight"));
+  EXPECT_THAT(validate(make_placed_plan(request)), IsEmpty());
+  placement.matrices = {"soap", {{"device", "cpu"}}};
+  EXPECT_THAT([&] { torch_request(model, placement); },
+              usage_error("output-head", "rule soap", "use rule muon"));
+}
+
 TEST(TorchRequest, RefusesAxesThatNoLayoutHas) {
   const auto of = [](TorchLayout layout, const char* mesh) {
     return [=] { torch_request(small(), placed_by(layout, mesh)); };

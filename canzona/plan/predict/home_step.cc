@@ -10,36 +10,8 @@
 
 namespace canzona {
 
-// The bytes from each rank of a home to each other, in one round.
-class HomeStep::PairBytes {
- public:
-  explicit PairBytes(int32_t num_ranks)
-      : num_ranks_(num_ranks), bytes_(index(num_ranks) * index(num_ranks), 0) {}
-
-  void add(int32_t from, int32_t to, int64_t bytes) {
-    if (from != to)
-      bytes_[index(from) * index(num_ranks_) + index(to)] += bytes;
-  }
-
-  std::vector<StepMessage> messages(const HomeStep& home) const {
-    std::vector<StepMessage> out;
-    for (int32_t from = 0; from < num_ranks_; ++from)
-      for (int32_t to = 0; to < num_ranks_; ++to) {
-        const int64_t bytes =
-            bytes_[index(from) * index(num_ranks_) + index(to)];
-        if (bytes > 0) out.push_back(home.message(from, to, bytes));
-      }
-    return out;
-  }
-
- private:
-  int32_t num_ranks_;
-  std::vector<int64_t> bytes_;
-};
-
-// The elements that move in one round, from each rank to each owner or member.
-// Tensors that tp does not cut are counted separately since their routes
-// differ.
+// The elements that move in one round, from each rank to each owner or member
+// and back. Few of the ranks of a home own matrices of a round.
 class HomeStep::MovedElements {
  public:
   explicit MovedElements(const Mesh& grid)
@@ -49,42 +21,50 @@ class HomeStep::MovedElements {
   // `elements`.
   void add(const Tensor& tensor, int32_t owner, bool repeated,
            std::span<const int64_t> elements) {
-    Sums& sums = of_[tensor.cut == Cut::kNone ? 1 : 0];
-    if (sums.gathered.empty()) {
-      sums.any = &tensor;
-      sums.gathered.assign(num_ranks_ * num_ranks_, 0);
-      sums.scattered = sums.gathered;
-    }
+    std::vector<int64_t>& gathered = of_owner(gathered_, owner);
+    std::vector<int64_t>& scattered = of_owner(scattered_, owner);
     for (size_t t = 0; t < num_ranks_; ++t) {
-      const size_t at = index(owner) * num_ranks_ + t;
-      sums.gathered[at] += elements[t];
-      if (!repeated) sums.scattered[at] += elements[t];
+      if (sends_to(grid_, tensor, static_cast<int32_t>(t), owner))
+        gathered[t] += elements[t];
+      if (!repeated) scattered[t] += elements[t];
     }
   }
 
-  // `bytes` are those of an element in transit.
-  void add_to(const RuleFacts& rule, int64_t bytes, PairBytes& gather,
-              PairBytes& scatter) const {
-    const int64_t gathered = rule.gather_fields() * bytes;
-    for (const Sums& sums : of_)
-      for (size_t at = 0; at < sums.gathered.size(); ++at) {
-        const auto owner = static_cast<int32_t>(at / num_ranks_);
-        const auto t = static_cast<int32_t>(at % num_ranks_);
-        if (sends_to(grid_, *sums.any, t, owner))
-          gather.add(t, owner, sums.gathered[at] * gathered);
-        scatter.add(owner, t, sums.scattered[at] * bytes);
-      }
+  // `bytes` are those of an element. Messages are sorted by sender, then by
+  // receiver.
+  std::vector<StepMessage> to_owners(const HomeStep& home,
+                                     int64_t bytes) const {
+    std::vector<StepMessage> out;
+    for (int32_t from = 0; from < std::ssize(home.nodes_); ++from)
+      for (const auto& [owner, elements] : gathered_)
+        add_message(home, from, owner, elements[index(from)] * bytes, out);
+    return out;
+  }
+  std::vector<StepMessage> from_owners(const HomeStep& home,
+                                       int64_t bytes) const {
+    std::vector<StepMessage> out;
+    for (const auto& [owner, elements] : scattered_)
+      for (int32_t to = 0; to < std::ssize(home.nodes_); ++to)
+        add_message(home, owner, to, elements[index(to)] * bytes, out);
+    return out;
   }
 
  private:
-  struct Sums {
-    const Tensor* any = nullptr;
-    std::vector<int64_t> gathered, scattered;  // [owner · ranks + rank]
-  };
+  using ByOwner = std::map<int32_t, std::vector<int64_t>>;  // and by rank
+
+  std::vector<int64_t>& of_owner(ByOwner& all, int32_t owner) const {
+    std::vector<int64_t>& elements = all[owner];
+    elements.resize(num_ranks_, 0);
+    return elements;
+  }
+  static void add_message(const HomeStep& home, int32_t from, int32_t to,
+                          int64_t bytes, std::vector<StepMessage>& out) {
+    if (from != to && bytes > 0) out.push_back(home.message(from, to, bytes));
+  }
 
   const Mesh& grid_;
   size_t num_ranks_;
-  std::array<Sums, 2> of_;
+  ByOwner gathered_, scattered_;
 };
 
 HomeStep::HomeStep(const PlanPart& part, const RuleFacts& rule,
@@ -124,12 +104,10 @@ void HomeStep::add_round(std::span<const HomeMatrix> matrices) {
       add_whole(of, moved);
     }
   }
-  PairBytes gather(num_ranks_), scatter(num_ranks_);
-  moved.add_to(rule_,
-               part_.given ? part_.given->bytes_per_element() : kBytesPerFp32,
-               gather, scatter);
-  work.gather = gather.messages(*this);
-  work.scatter = scatter.messages(*this);
+  const int64_t bytes =
+      part_.given ? part_.given->bytes_per_element() : kBytesPerFp32;
+  work.gather = moved.to_owners(*this, rule_.gather_fields() * bytes);
+  work.scatter = moved.from_owners(*this, bytes);
   add_work(matrices, work);
 }
 
@@ -144,7 +122,7 @@ void HomeStep::add_whole(const HomeMatrix& of, MovedElements& moved) const {
 
 const MatrixBlocks& HomeStep::blocks_of(int32_t matrix) {
   const Matrix& of = part_.matrices[index(matrix)];
-  const MatrixShape shape{of.rows, of.cols};
+  const MatrixShape shape = shape_of(of);
   const auto found = blocks_.find(shape);
   if (found != blocks_.end()) return found->second;
   return blocks_.emplace(shape, MatrixBlocks(rule_, shape)).first->second;
@@ -161,7 +139,7 @@ void HomeStep::add_blocks(const HomeMatrix& of, MovedElements& moved) {
 
 StepTeam HomeStep::add_team(const HomeMatrix& of, MovedElements& moved) {
   const Matrix& matrix = part_.matrices[index(of.matrix)];
-  const MatrixShape shape{matrix.rows, matrix.cols};
+  const MatrixShape shape = shape_of(matrix);
   const Tensor& tensor = part_.model.tensors[index(matrix.tensor)];
   const StripFacts& facts = costs_.strips(shape);
   const auto num_members = static_cast<int32_t>(of.owners.size());
@@ -205,7 +183,7 @@ double share_of(Flops part, Flops rest) {
 // owner to what it has and its helper.
 HomeStep::TeamRefresh HomeStep::refresh_of_team(const HomeMatrix& of) {
   const Matrix& matrix = part_.matrices[index(of.matrix)];
-  const MatrixShape shape{matrix.rows, matrix.cols};
+  const MatrixShape shape = shape_of(matrix);
   const TeamSize cost = costs_.refresh(shape, part_.costs[index(of.matrix)],
                                        static_cast<int32_t>(of.owners.size()));
   const StripFacts& facts = costs_.strips(shape);

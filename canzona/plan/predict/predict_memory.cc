@@ -191,7 +191,7 @@ void add_matrix_memory(const PlanPart& part, const RuleFacts& rule,
   const int64_t master = master_bytes_per_element(part.options.parameters);
   for (size_t m = 0; m < part.matrices.size(); ++m) {
     const Matrix& matrix = part.matrices[m];
-    const StateBytes& bytes = table.of({matrix.rows, matrix.cols});
+    const StateBytes& bytes = table.of(shape_of(matrix));
     const int64_t per_element =
         bytes.with_shard / std::max<int64_t>(matrix.rows * matrix.cols, 1);
     const std::vector<int64_t> elements =
@@ -211,7 +211,7 @@ void add_matrix_memory(const PlanPart& part, const RuleFacts& rule,
     each_computing_rank(part, m, [&](int32_t r) {
       int64_t own = bytes.with_owner;
       if (next < shares.size())
-        own = owner_bytes(table, rule, {matrix.rows, matrix.cols}, shares,
+        own = owner_bytes(table, rule, shape_of(matrix), shares,
                           next++);
       ranks[static_cast<size_t>(r)].memory.states += Bytes(own);
     });

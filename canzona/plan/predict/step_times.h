@@ -127,7 +127,6 @@ class HomeStep {
   }
 
  private:
-  class PairBytes;
   class MovedElements;
 
   // A refresh adds this to the step in which the team's matrix has it.

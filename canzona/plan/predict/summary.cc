@@ -229,7 +229,7 @@ AlikeMatrices items_of(const PlanPart& part) {
   for (size_t m = 0; m < part.matrices.size(); ++m) {
     const Matrix& matrix = part.matrices[m];
     const int32_t bucket = part.bucket_of[index(matrix.tensor)];
-    const MatrixShape shape{matrix.rows, matrix.cols};
+    const MatrixShape shape = shape_of(matrix);
     TeamItem& item = items[index(part.buckets[index(bucket)].buffer)][shape];
     if (item.sizes.empty()) item = {costs.sizes(shape, part.costs[m], most), 0};
     ++item.count;
@@ -308,7 +308,7 @@ void add_blocks(const PlanPart& part, int32_t stage, int32_t ep, int64_t count,
     const Matrix& matrix = part.matrices[m];
     const Buffer& buffer = part.buffer_of(matrix.tensor);
     if (buffer.stage != stage || (ep >= 0 && buffer.ep != ep)) continue;
-    const MatrixShape shape{matrix.rows, matrix.cols};
+    const MatrixShape shape = shape_of(matrix);
     const auto [known, is_new] = kinds.try_emplace(shape);
     const MatrixBlocks blocks(*rule, apart && is_new ? shape : MatrixShape{});
     if (is_new && !blocks.fall_apart())

@@ -23,7 +23,7 @@ bool has_teams(const Plan& plan) {
 
 Rectangle strips_of_member(MatrixShape shape, int strips, int32_t size,
                            int32_t member) {
-  const auto [rows, cols] = shape;
+  const int64_t rows = shape.rows, cols = shape.cols;
   const std::vector<int64_t> borders =
       strip_borders(std::max(rows, cols), strips);
   const int64_t first = borders[index(int64_t{member} * strips / size)];
@@ -151,9 +151,12 @@ MatrixSharing& TeamTable::sharing(size_t /*matrix*/) {
 }
 
 std::vector<MatrixShare> ShareTable::shares(size_t matrix) {
-  const auto [rows, cols] = shape(matrix);
+  const MatrixShape whole = shape(matrix);
   if (owners(matrix).size() == 1)
-    return {{owners(matrix)[0], whole_cost(matrix), {{0, rows, 0, cols}}, {}}};
+    return {{owners(matrix)[0],
+             whole_cost(matrix),
+             {{0, whole.rows, 0, whole.cols}},
+             {}}};
   return sharing(matrix).shares(shape(matrix), whole_cost(matrix),
                                 owners(matrix));
 }
@@ -163,7 +166,8 @@ SharedMatrix ShareTable::shared_matrix(size_t matrix,
                                        int32_t self) {
   SharedMatrix out;
   out.matrix = static_cast<int32_t>(matrix);
-  out.shape = shape(matrix);
+  const MatrixShape whole = shape(matrix);
+  out.shape = {whole.rows, whole.cols};
   out.phase = phase(matrix);
   out.members = std::move(planes);
   out.facts = strips(matrix);

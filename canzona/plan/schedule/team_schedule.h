@@ -145,7 +145,7 @@ class TeamTable : public ShareTable {
  private:
   MatrixSharing& sharing(size_t matrix) override;
   MatrixShape shape(size_t matrix) const override {
-    return {part_.matrices[matrix].rows, part_.matrices[matrix].cols};
+    return shape_of(part_.matrices[matrix]);
   }
   std::span<const int32_t> owners(size_t matrix) const override {
     return part_.owners[matrix];

@@ -148,7 +148,7 @@ class BlockSearch {
     return p_.model.tensors[index(matrix(m).tensor)];
   }
   const MatrixBlocks& blocks(int32_t m) {
-    const MatrixShape shape{matrix(m).rows, matrix(m).cols};
+    const MatrixShape shape = shape_of(matrix(m));
     return blocks_.try_emplace(shape, p_.rule, shape).first->second;
   }
   int32_t phase(int32_t m) const { return p_.phase[index(m)]; }
@@ -171,8 +171,11 @@ class BlockSearch {
   // shape and the same layout on the ranks of a home.
   int32_t kind_of(int32_t m) {
     const Matrix& of = matrix(m);
-    std::vector<int64_t> key = {of.rows, of.cols,
-                                static_cast<int64_t>(tensor(m).cut), of.section,
+    std::vector<int64_t> key = {of.rows,
+                                of.cols,
+                                of.column_heads,
+                                static_cast<int64_t>(tensor(m).cut),
+                                of.section,
                                 of.first_row};
     for (const Section& section : tensor(m).sections)
       for (const int64_t number : {section.rows.first, section.rows.run,

@@ -92,7 +92,7 @@ class TeamSearch {
     const Matrix& matrix = p_.matrices[m];
     const bool cut = p_.model.tensors[index(matrix.tensor)].cut != Cut::kNone;
     const auto [at, fresh] =
-        known_kinds_.try_emplace(std::tuple(matrix.rows, matrix.cols, cut),
+        known_kinds_.try_emplace(std::pair(shape_of(matrix), cut),
                                  static_cast<int32_t>(known_kinds_.size()));
     kinds_.push_back(at->second);
   }
@@ -102,12 +102,12 @@ class TeamSearch {
     const Matrix& matrix = p_.matrices[index(m)];
     if (sizes.empty())
       sizes =
-          costs_.sizes({matrix.rows, matrix.cols}, p_.costs[index(m)], most);
+          costs_.sizes(shape_of(matrix), p_.costs[index(m)], most);
     return sizes;
   }
   TeamSize team_of(int32_t m, size_t size) {
     const Matrix& matrix = p_.matrices[index(m)];
-    return costs_.team({matrix.rows, matrix.cols}, p_.costs[index(m)],
+    return costs_.team(shape_of(matrix), p_.costs[index(m)],
                        static_cast<int32_t>(size));
   }
 
@@ -243,7 +243,7 @@ class TeamSearch {
   int32_t most_;
   std::vector<std::vector<int32_t>> homes_;  // matrices, alike ones together
   std::vector<HomeKind> home_kinds_;
-  std::map<std::tuple<int64_t, int64_t, bool>, int32_t> known_kinds_;
+  std::map<std::pair<MatrixShape, bool>, int32_t> known_kinds_;
   std::vector<int32_t> kinds_;  // per matrix
   // By kind of matrix and largest team.
   std::map<std::pair<int32_t, int32_t>, TeamSizes> known_sizes_;

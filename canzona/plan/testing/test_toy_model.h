@@ -29,6 +29,7 @@ inline Tensor toy_vocabulary(const std::string& name, Role role) {
 inline void add_toy_layer(int32_t layer, std::vector<Tensor>& tensors) {
   const std::string at = cat("layers.", layer, ".");
   tensors.push_back(matrix_tensor(at + "proj", 16, 16, Cut::kColumns, layer));
+  tensors.back().sections = output_section(16, 4);
   tensors.push_back(matrix_tensor(at + "qkv", 32, 16, Cut::kRows, layer));
   tensors.back().sections = toy_qkv_sections();
   tensors.push_back(matrix_tensor(at + "fc1", 48, 16, Cut::kRows, layer));

@@ -33,36 +33,6 @@ Document link_members(const LinkModel& link) {
   return out.set("ranks_per_node", link.ranks_per_node);
 }
 
-namespace {
-
-std::string rank_numbers(const std::vector<int>& ranks) {
-  std::vector<std::string> words;
-  for (const int rank : ranks) words.push_back(cat(rank));
-  return join(words, " ");
-}
-
-}  // namespace
-
-Document library_memory(const std::vector<LibraryMemory>& communicators,
-                        int64_t largest, std::string_view title) {
-  if (communicators.empty()) return {};
-  const int64_t bytes = total_bytes(communicators);
-  Document out;
-  out.title(title);
-  out.text(cat("NCCL uses ", human_bytes(bytes),
-               " of GPU memory on rank 0, at most ", human_bytes(largest),
-               " on any rank:\n"));
-  Listing rows;
-  for (const LibraryMemory& of : communicators)
-    rows.add(
-        {{"founding_bytes", ">when founded", as_bytes(of.founding)},
-         {"first_use_bytes", ">with its first use", as_bytes(of.first_use)},
-         {"ranks", "<ranks", of.ranks, rank_numbers(of.ranks)}});
-  out.table("communicators", rows).set("bytes", bytes);
-  out.set("largest_rank_bytes", largest);
-  return Document().add("nccl_memory", out);
-}
-
 std::string too_fast_text(double copies) {
   return fmt::format(
       "the modelled link is faster than a quarter of a rank's copy rate here "
@@ -85,20 +55,6 @@ double copy_rate(const CollectivesReport& report) {
   return seconds > 0 ? static_cast<double>(report.bytes) / seconds : 0;
 }
 
-// Compares sums in the exact order with the library's, where both were timed.
-std::string ratio_lines(const CollectivesReport& report) {
-  std::string out;
-  for (const CollectiveTime& row : report.measured.rows) {
-    if (row.exact) continue;
-    const double ratio =
-        exact_to_fast(report.measured, row.operation, row.what);
-    if (ratio > 0)
-      out += fmt::format("{} {}: exact : by the library = {:.2f}\n",
-                         row.operation, row.what, ratio);
-  }
-  return out;
-}
-
 }  // namespace
 
 Document collectives_view(const CollectivesReport& report) {
@@ -119,29 +75,17 @@ Document collectives_view(const CollectivesReport& report) {
   Listing rows;
   for (const CollectiveTime& row : report.measured.rows) {
     const double rate = row.bytes_per_second();
-    const double ratio =
-        exact_to_fast(report.measured, row.operation, row.what);
-    Row& line = rows.add(
+    rows.add(
         {{"operation", "<operation", row.operation},
          {"of", "<of", row.what},
-         {"exact", "<sums", row.exact, row.exact ? "exact" : "library"},
          {"sent_bytes", ">sent", as_bytes(row.sent)},
          {"seconds", ">time", as_seconds(row.seconds)},
          {"bytes_per_second", ">GB/s", rate, fmt::format("{:.2f}", rate / 1e9)},
          {"", ">of a copy",
           fmt::format("{:.0f}%", copy > 0 ? 100 * rate / copy : 0)}});
-    if (row.exact && ratio > 0) line.set("exact_to_library", ratio);
   }
   out.text("\n").table("collectives", rows, "", 0);
-  if (!report.model.empty())
-    out.set("model", report.model)
-        .text(cat("\nplanned: pieces of the largest bucket of ", report.model,
-                  "\n"));
-  if (const std::string lines = ratio_lines(report); !lines.empty())
-    out.text("\n" + lines);
-  return out.add(library_memory(report.library_memory,
-                                report.largest_library_bytes,
-                                "Memory of the library"));
+  return out;
 }
 
 }  // namespace canzona

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "canzona/comm/thread/link_model.h"
-#include "canzona/comm/transport.h"
 #include "canzona/measure/collectives.h"
 #include "canzona/measure/machine.h"
 #include "canzona/report/document.h"
@@ -41,12 +40,6 @@ std::string speed_text(const MachineSpeed& speed);
 std::string link_text(const LinkModel& link);
 Document link_members(const LinkModel& link);
 
-// Tells what NCCL takes of rank 0's GPU, communicator by communicator, in JSON
-// the member `nccl_memory`; empty if there are none. `largest` is what it takes
-// of the rank of which it takes most. A title comes before it.
-Document library_memory(const std::vector<LibraryMemory>& communicators,
-                        int64_t largest, std::string_view title);
-
 // Warns that the modelled link is so fast that copies distort the measurement.
 // `copies`: the bytes per second that a rank copies here.
 std::string too_fast_text(double copies);
@@ -58,14 +51,10 @@ struct CollectivesReport {
   std::string transport;     // "thread", "mpi", "tcp" or "nccl"
   std::string library = {};  // "NCCL 2.28.9 (…)"; "": none of its own
   std::string device;        // "cpu", or the GPU's name
-  std::string model = {};    // whose plan cuts pieces, or ""
   int num_ranks = 1;
   int64_t bytes = 0;
   int rounds = 0;
   Collectives measured;
-  // The memory of rank 0, and the most of any rank; empty without NCCL.
-  std::vector<LibraryMemory> library_memory = {};
-  int64_t largest_library_bytes = 0;
 };
 
 Document collectives_view(const CollectivesReport& report);

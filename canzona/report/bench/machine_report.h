@@ -1,5 +1,4 @@
-// Shows what `canzona bench transform`, `bench rule` and `doctor` have measured
-// on one machine.
+// Shows what `canzona doctor` has found on one machine.
 #pragma once
 
 #include <optional>
@@ -8,29 +7,9 @@
 
 #include "canzona/linalg/cuda_device.h"
 #include "canzona/measure/machine.h"
-#include "canzona/measure/rule_step.h"
-#include "canzona/report/bench/bench_text.h"
+#include "canzona/report/document.h"
 
 namespace canzona {
-
-struct TransformReport {
-  TransformRequest request;
-  MachineInfo machine;
-  MachineRates rates = {};
-  std::vector<TransformRow> rows = {};
-  // The precision in which the rule itself would run this shape here.
-  PrecisionChoice precision = {};
-  std::string algorithm = {};
-};
-Document transform_view(const TransformReport& report);
-
-struct RuleStepReport {
-  std::string model;
-  RuleStepRequest request = {};
-  PrecisionChoice precision = {};
-  RuleStep step = {};
-};
-Document rule_step_view(const RuleStepReport& report);
 
 struct MachineReport {
   MachineInfo machine;
@@ -39,14 +18,10 @@ struct MachineReport {
   std::string why_no_gpu = {};
   DiskInfo disk = {};  // of the working folder
   std::vector<ProcessLimit> limits = {};
-  std::string sigpipe = {};
   std::string mpi = {};   // the library, or that there is none
   std::string nccl = {};  // the same
-  // That NCCL uses between machines: "Socket", "IB"; "": it was not asked.
-  std::string nccl_network = {};
-  int num_gpus = 0;                          // that this process may use
-  std::vector<CudaPeers> gpus = {};          // the same, by number
-  std::vector<ExchangeInfo> exchanges = {};  // by transport
+  int num_gpus = 0;                  // that this process may use
+  std::vector<CudaPeers> gpus = {};  // the same, by number
 };
 // Lists whatever slows this machine down or may make runs fail; empty if there
 // is nothing to report.

@@ -7,7 +7,6 @@
 #include <cmath>
 
 #include "canzona/base/text.h"
-#include "canzona/report/models_view.h"
 #include "canzona/report/plan_view.h"
 #include "canzona/report/team_view.h"
 #include "canzona/report/zero_view.h"
@@ -181,8 +180,7 @@ class PlanRow {
   Document& plan_;
 };
 
-void add_step_times(const StepBench& bench, const PlanBench& s, PlanRow row,
-                    Document& out) {
+void add_step_times(const PlanBench& s, PlanRow row, Document& out) {
   const StepTrial& t = s.trial;
   row.add("step_seconds", ">step", as_seconds(t.step.median));
   row.add("step_seconds_mean", ">mean", as_seconds(t.step.mean));
@@ -204,13 +202,6 @@ void add_step_times(const StepBench& bench, const PlanBench& s, PlanRow row,
   out.set("step_exposed_seconds",
           value_if(t.knows_exposed, t.step_links.exposed));
   out.set("predicted_step_seconds_worst", s.predicted_worst());
-  if (s.serial_step.mean > 0)
-    out.set("serial_step_seconds", s.serial_step.mean);
-  if (bench.one_rank_step.mean > 0) {
-    out.set("scaling_efficiency", bench.scaling(s));
-    out.set("scaling_efficiency_of_machine",
-            bench.scaling(s) / bench.products.efficiency());
-  }
 }
 
 void add_iterations(const StepReport& report, const PlanBench& s, PlanRow row,
@@ -235,8 +226,6 @@ void add_iterations(const StepReport& report, const PlanBench& s, PlanRow row,
           percent_if(is_run && t.knows_busy, t.links.hidden_fraction()));
   row.add("covered_fraction", ">covered",
           percent_if(is_run && t.knows_exposed, t.links.covered_fraction()));
-  row.add("", ">edge",
-          percent_if(s.edge_seconds > 0, s.edge_seconds / seconds));
   out.set("iteration_seconds_mean", value_if(is_run, t.iteration.mean));
   out.set("iteration_seconds_worst", value_if(is_run, t.iteration.worst));
   out.set("predicted_hidden_fraction",
@@ -244,7 +233,7 @@ void add_iterations(const StepReport& report, const PlanBench& s, PlanRow row,
   out.set("links_busy_seconds", value_if(is_run && t.knows_busy, t.links.busy));
   out.set("links_exposed_seconds",
           value_if(is_run && t.knows_exposed, t.links.exposed));
-  out.set("link_seconds", s.link_seconds).set("edge_seconds", s.edge_seconds);
+  out.set("link_seconds", s.link_seconds);
 }
 
 void add_sizes(const PlanBench& s, PlanRow row) {
@@ -290,7 +279,7 @@ Value plan_value(const StepReport& report, const PlanBench& s,
   out.set("overlap", to_string(s.choice.overlap));
   if (!s.error.empty()) return out.set("error", s.error).value();
   const std::string label = label_of(report, s);
-  add_step_times(report.bench, s, {tables.steps, label, out}, out);
+  add_step_times(s, {tables.steps, label, out}, out);
   add_iterations(report, s, {tables.iterations, label, out}, out);
   add_sizes(s, {tables.sizes, label, out});
   add_memory(s, {tables.memory, label, out}, out);
@@ -299,8 +288,6 @@ Value plan_value(const StepReport& report, const PlanBench& s,
   out.set("digest_seconds", s.trial.digest_seconds);
   out.set("collectives", to_string(s.plan->options.zero.reach));
   out.set("teams", teams_value(*s.plan)).set("plan_digest", s.plan->digest);
-  if (report.audited)
-    out.set("audit", audit_listing(*s.plan, audit(*s.plan)).value());
   return out.value();
 }
 
@@ -341,32 +328,6 @@ void add_sharing(const StepReport& report, Document& out) {
     any = true;
   }
   if (any) out.title("Matrices: who shares them").add(lines);
-}
-
-// Only the comparisons that were asked for.
-void add_comparisons(const StepReport& report, Document& out) {
-  const StepBench& bench = report.bench;
-  const double machine = bench.products.efficiency();
-  const bool scaled = bench.one_rank_step.mean > 0;
-  Listing rows;
-  for (const PlanBench* s : ran(report)) {
-    const bool serial = s->serial_step.mean > 0;
-    const double efficiency = scaled ? bench.scaling(*s) : 0;
-    if (scaled || serial)
-      rows.add({{"", "<plan", label_of(report, *s)},
-                {"", ">serial step",
-                 serial ? human_seconds(s->serial_step.mean) : ""},
-                {"", ">efficiency", scaled ? percent(efficiency) : ""},
-                {"", ">of the machine's",
-                 scaled ? percent(efficiency / machine) : ""}});
-  }
-  if (rows.empty()) return;
-  out.title("For comparison: no pipelining; one rank alone");
-  if (scaled)
-    out.line(cat("one rank alone: ", human_seconds(bench.one_rank_step.mean),
-                 "; products on all ranks at once: ", percent(machine),
-                 " of one alone"));
-  out.table("", rows);
 }
 
 void add_bars(const StepReport& report, Document& out) {
@@ -450,12 +411,6 @@ void add_request(const StepReport& report, Document& out) {
                                 ? Value(trial.product_tokens)
                                 : Value(nullptr));
   out.set("measured_first", bench.measured_first);
-  if (bench.one_rank_step.mean > 0) {
-    out.set("one_rank_step_seconds", bench.one_rank_step.mean);
-    out.set("machine_efficiency", bench.products.efficiency());
-    if (bench.products_bf16)
-      out.set("machine_efficiency_bf16", bench.products_bf16->efficiency());
-  }
   out.set("link", link_value(report)).set("warnings", warnings_of(report));
 }
 
@@ -485,9 +440,6 @@ Document step_view(const StepReport& report) {
   add_plans(report, out);
   if (!ran(report).empty()) {
     add_sharing(report, out);
-    out.add(library_memory(report.library_memory, report.largest_library_bytes,
-                           "In addition to the plan's memory"));
-    add_comparisons(report, out);
     add_bars(report, out);
   }
   add_verdict(report, out);

@@ -19,10 +19,6 @@ struct StepReport {
   StepTrialRequest trial;
   double comm_ratio = 0;  // 0: links are not scaled
   StepBench bench;
-  bool audited = false;
-  // The memory of rank 0, and the most of any rank; empty without NCCL.
-  std::vector<LibraryMemory> library_memory = {};
-  int64_t largest_library_bytes = 0;
 
   // Names two plans with different parameters or states that must have the
   // same; empty if there are none.

@@ -69,6 +69,9 @@ std::vector<OptionFact> make_options() {
           {"flatten", "none", "none|first_dim",
            "a tensor with more axes is a stack of matrices, or one matrix of "
            "its first size by all others"},
+          {"column_heads", "1", "1..1048576",
+           "every matrix consists of this many heads side by side, each "
+           "updated by itself; set by heads= and --split output-head"},
           {"unsafe", "off", "off|on",
            "allow settings that are known to do harm"},
       });
@@ -394,14 +397,28 @@ MuonFacts::MuonFacts(const RuleOptions& given)
       small_restarts_(muon_restarts_needed(options_, "fp32")),
       strips_(options_.at("strips") == "auto"
                   ? 0
-                  : static_cast<int>(integer_option(options_, "strips"))) {}
+                  : static_cast<int>(integer_option(options_, "strips"))),
+      column_heads_(integer_option(options_, "column_heads")) {}
+
+MuonStack MuonFacts::heads_of(MatrixShape shape) const {
+  const int64_t heads =
+      shape.column_heads > 1 ? shape.column_heads : column_heads_;
+  if (shape.cols % heads != 0)
+    throw UsageError(cat("rule muon: ", heads, " heads do not divide the ",
+                         shape.cols, " columns of a matrix with ", shape.rows,
+                         " rows"));
+  return {{shape.rows, shape.cols / heads}, heads, heads > 1};
+}
 
 std::vector<StateFact> MuonFacts::states(MatrixShape shape) const {
   return states_for("muon", shape, [&] {
     std::vector<StateFact> states{
         {"momentum", {shape.rows, shape.cols}, "fp32", Lives::kWithShard}};
-    for (StateFact& more : links_.states(shape))
+    const MuonStack heads = heads_of(shape);
+    for (StateFact& more : links_.states(heads.shape)) {
+      if (heads.by_columns) more.shape.insert(more.shape.begin(), heads.count);
       states.push_back(std::move(more));
+    }
     return states;
   });
 }
@@ -420,6 +437,11 @@ MuonStack MuonFacts::stack_of(const std::vector<int64_t>& dims) const {
     throw UsageError(cat("rule muon: a tensor of shape ", join(sides, "x"),
                          " is not a matrix; use adamw for it"));
   }
+  if (order == 2) return heads_of({dims[0], dims[1]});
+  if (cuts_columns())
+    throw UsageError(
+        cat("rule muon: column_heads=", column_heads_, " needs matrices, but a "
+            "tensor has ", order, " axes"));
   const size_t kept = flattens_ ? 1 : order - 1;  // axes before the columns
   MuonStack stack{{dims[kept - 1], 1}, 1};
   for (size_t i = 0; i + 1 < kept; ++i)
@@ -475,12 +497,15 @@ int64_t MuonFacts::num_segments(MuonWay way) const {
 
 RuleWork MuonFacts::work(MatrixShape shape) const {
   return count_for("muon", shape, [&] {
-    const MuonWay chosen = way(shape);
-    const auto [m, n] = std::minmax(shape.rows, shape.cols);
+    const MuonStack heads = heads_of(shape);
+    const MuonWay chosen = way(heads.shape);
+    const auto [m, n] = std::minmax(heads.shape.rows, heads.shape.cols);
     const MuonFlops count =
         muon_flops(chosen.form, steps(), num_squares(), num_segments(chosen));
-    return RuleWork{count.per_wide * cubic(m, m, n) +
-                        count.per_small * cubic(m, m, m) + links_.flops(shape),
+    return RuleWork{(count.per_wide * cubic(m, m, n) +
+                     count.per_small * cubic(m, m, m) +
+                     links_.flops(heads.shape)) *
+                        heads.count,
                     Flops(0)};
   });
 }
@@ -501,6 +526,7 @@ int MuonFacts::num_strips(MatrixShape shape) const {
 StripFacts MuonFacts::strips(MatrixShape shape) const {
   return count_for("muon", shape, [&] {
     StripFacts facts;
+    if (heads_of(shape).by_columns) return facts;
     const MuonWay chosen = way(shape);
     facts.strips = chosen.strips;
     if (facts.strips == 1) return facts;
@@ -524,7 +550,7 @@ StripFacts MuonFacts::strips(MatrixShape shape) const {
 }
 
 std::string MuonFacts::algorithm(MatrixShape shape) const {
-  const MuonWay chosen = way(shape);
+  const MuonWay chosen = way(heads_of(shape).shape);
   return std::string(to_string(chosen.form)) + (chosen.small ? "_fp32" : "");
 }
 

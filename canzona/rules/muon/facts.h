@@ -68,9 +68,11 @@ enum class NewtonSchulz {
 std::string_view to_string(NewtonSchulz form);
 
 // A tensor as Muon sees it: one matrix or, with more than two axes, a stack.
+// With column heads the matrices lie side by side.
 struct MuonStack {
   MatrixShape shape;
   int64_t count = 1;
+  bool by_columns = false;
 };
 
 // A MuonWay is how the rule computes one shape: the planner prices it and the
@@ -108,6 +110,8 @@ class MuonFacts final : public RuleFacts {
   }
 
   const MuonLinks& links() const { return links_; }
+  // True if all matrices are cut into column heads.
+  bool cuts_columns() const { return column_heads_ > 1; }
   // Throws UsageError if the tensor has fewer than two axes.
   MuonStack stack_of(const std::vector<int64_t>& dims) const;
   // Returns what runs on this shape. In bf16, matrices of at most 64 rows or
@@ -128,6 +132,8 @@ class MuonFacts final : public RuleFacts {
   std::vector<int64_t> restart_steps(bool small = false) const;
 
  private:
+  // Throws UsageError if heads do not divide the columns.
+  MuonStack heads_of(MatrixShape shape) const;
   bool is_small(MatrixShape shape) const;
   int num_strips(MatrixShape shape) const;
   // Number of steps whose polynomial has a square.
@@ -142,6 +148,7 @@ class MuonFacts final : public RuleFacts {
   bool flattens_;
   int64_t small_restarts_;
   int strips_;  // as requested; 0: auto
+  int64_t column_heads_;
 };
 
 RuleEntry muon_entry();

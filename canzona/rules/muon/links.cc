@@ -54,7 +54,7 @@ int64_t MuonLinks::num_moments(MatrixShape shape) const {
 }
 
 std::vector<StateFact> MuonLinks::states(MatrixShape shape) const {
-  const auto [m, n] = shape;
+  const int64_t m = shape.rows, n = shape.cols;
   const auto at_owner = [](std::vector<int64_t> dims) {
     return std::vector<StateFact>{
         {"second_moment", std::move(dims), "fp32", Lives::kWithOwner}};

@@ -48,6 +48,24 @@ double shape_scale(const std::string& scale, MatrixShape shape) {
   return 1;
 }
 
+// The heads of matrix `i` of a batch, where they are matrices of a stack.
+Matrices apart_heads(Run stacks, const MuonStack& heads, int64_t i) {
+  const int64_t rows = heads.shape.rows, cols = heads.shape.cols;
+  return as_matrices(advanced(stacks, i * heads.count * rows * cols), rows,
+                     cols, heads.count);
+}
+
+// The same, where they are columns of a matrix.
+template <class AnyRun>
+auto adjacent_heads(AnyRun matrices, const MuonStack& heads, int64_t i) {
+  const int64_t rows = heads.shape.rows, cols = heads.shape.cols;
+  auto all = as_matrices(advanced(matrices, i * heads.count * rows * cols),
+                         rows, cols, heads.count);
+  all.row_stride = heads.count * cols;
+  all.matrix_stride = cols;
+  return all;
+}
+
 // Locates the matrices [begin, begin + size) of whole tensors.
 class Places {
  public:
@@ -55,7 +73,9 @@ class Places {
 
   Places(const WholeTensors& tensors, const MuonStack& stack, int64_t begin,
          int64_t size)
-      : size_(size), rounds_(tensors.shards[0].rounded != nullptr) {
+      : size_(size),
+        rounds_(tensors.shards[0].rounded != nullptr),
+        group_rows_(tensors.shards[0].group_rows) {
     const int64_t each = stack.shape.rows * stack.shape.cols;
     for (int64_t i = 0; i < size; ++i) {
       const int64_t matrix = begin + i;
@@ -68,30 +88,39 @@ class Places {
       CANZONA_CHECK((shard.rounded != nullptr) == rounds_,
                     "some weights are wanted in bf16, others not");
       if (rounds_) rounded_[i] = shard.rounded + skipped;
+      CANZONA_CHECK_EQ(shard.group_rows, group_rows_, "rows of a group");
+      grad_skips_[i] = shard.grad_skip;
+      skips_[i] = shard.skip;
     }
   }
 
   ConstMatrices grads(DType dtype, MatrixShape shape) const {
-    return view<ConstMatrices>(grads_, dtype, shape);
+    return view<ConstMatrices>(grads_, grad_skips_, dtype, shape);
   }
   Matrices momenta(DType dtype, MatrixShape shape) const {
-    return view<Matrices>(momenta_, dtype, shape);
+    return view<Matrices>(momenta_, skips_, dtype, shape);
   }
   Matrices weights(DType dtype, MatrixShape shape) const {
-    return view<Matrices>(weights_, dtype, shape);
+    return view<Matrices>(weights_, skips_, dtype, shape);
   }
   uint16_t* const* rounded() const { return rounds_ ? rounded_ : nullptr; }
 
  private:
   template <class Views, class Byte>
-  Views view(Byte* const (&places)[kMost], DType dtype,
-             MatrixShape shape) const {
-    const auto [rows, cols] = shape;
-    return {places[0], dtype, rows, cols, cols, size_, rows * cols, places};
+  Views view(Byte* const (&places)[kMost], const int64_t (&skips)[kMost],
+             DType dtype, MatrixShape shape) const {
+    const int64_t rows = shape.rows, cols = shape.cols;
+    Views views{places[0], dtype, rows, cols, cols, size_, rows * cols, places};
+    if (group_rows_ == 0) return views;
+    views.skips = skips;
+    views.group_rows = group_rows_;
+    return views;
   }
 
   int64_t size_;
   bool rounds_;
+  int64_t group_rows_;
+  int64_t grad_skips_[kMost], skips_[kMost];
   const std::byte* grads_[kMost];
   std::byte* momenta_[kMost];
   std::byte* weights_[kMost];
@@ -132,13 +161,36 @@ class MuonRule final : public RuleOf<MuonFacts> {
   void transform(Engine& engine, const Step& step,
                  const Batch& batch) const override {
     const MuonStack stack = facts_.stack_of(batch.dims);
+    if (!stack.by_columns)
+      return transform_stack(engine, step, batch, batch.fields, batch.out);
+    const Arena::Scope scope(engine.arena());
+    const int64_t elements = num_elements(batch.dims) * batch.count;
+    ConstRun fields[kMostFields];
+    for (size_t f = 0; f < batch.fields.size(); ++f) {
+      const Run apart = take(engine, elements);
+      for (int64_t i = 0; i < batch.count; ++i)
+        engine.copy(apart_heads(apart, stack, i),
+                    adjacent_heads(batch.fields[f], stack, i));
+      fields[f] = apart;
+    }
+    const Run out = take(engine, elements);
+    transform_stack(engine, step, batch, {fields, batch.fields.size()}, out);
+    for (int64_t i = 0; i < batch.count; ++i)
+      engine.copy(adjacent_heads(batch.out, stack, i),
+                  apart_heads(out, stack, i));
+  }
+
+  // The same on fields and an output in which heads are a stack.
+  void transform_stack(Engine& engine, const Step& step, const Batch& batch,
+                       std::span<const ConstRun> fields, Run update) const {
+    const MuonStack stack = facts_.stack_of(batch.dims);
     const int64_t count = batch.count * stack.count;
-    const auto [rows, cols] = stack.shape;
+    const int64_t rows = stack.shape.rows, cols = stack.shape.cols;
     const auto field = [&](size_t i) {
-      return as_matrices(batch.fields[i], rows, cols, count);
+      return as_matrices(fields[i], rows, cols, count);
     };
     const ConstMatrices in = field(0);
-    const Matrices out = as_matrices(batch.out, rows, cols, count);
+    const Matrices out = as_matrices(update, rows, cols, count);
     const MuonWay way = facts_.way(stack.shape);
     const auto factor = [&](Matrices o, int64_t begin) {
       const Load load = load_of(in.part(begin, o.count));
@@ -172,13 +224,14 @@ class MuonRule final : public RuleOf<MuonFacts> {
                                          MatrixShape shape,
                                          const TeamSeat& seat) const override {
     const MuonWay way = facts_.way(shape);
-    if (way.strips == 1) return nullptr;
+    if (way.strips == 1 || facts_.cuts_columns()) return nullptr;
     return share_newton_schulz(engine, arena, plan_, way, shape, seat);
   }
 
   bool lets_gradients_move() const override {
     const MuonLinks& links = facts_.links();
-    return l2_factor(decay_) == 0 && !links.needs_gradient() &&
+    return !facts_.cuts_columns() && l2_factor(decay_) == 0 &&
+           !links.needs_gradient() &&
            (links.any_after() || !cautious_);
   }
 
@@ -186,6 +239,12 @@ class MuonRule final : public RuleOf<MuonFacts> {
     const MuonLinks& links = facts_.links();
     return lets_gradients_move() && !links.any_after() && !links.equilibrate &&
            engine.algebra(plan_.usual.precision).rounds_as_sent();
+  }
+
+  bool steps_whole_in_groups(Engine& engine) const override {
+    const MuonLinks& links = facts_.links();
+    return lets_gradients_move() && !links.any_after() && !links.equilibrate &&
+           engine.algebra(plan_.usual.precision).takes_row_groups();
   }
 
   // Makes one pass over memory before the products and none after: the first
@@ -265,8 +324,9 @@ class MuonRule final : public RuleOf<MuonFacts> {
   }
 
   Apply applied(const Step& step, const Dims& whole) const {
-    MatrixShape shape = facts_.stack_of(whole).shape;
-    if (scales_by_last_two_)
+    const MuonStack stack = facts_.stack_of(whole);
+    MatrixShape shape = stack.shape;
+    if (scales_by_last_two_ && !stack.by_columns)
       shape = {whole[whole.size() - 2], whole[whole.size() - 1]};
     const double factor = shape_scale(scale_, shape) * scale_extra_;
     Apply apply = apply_coefficients(decay_, step, factor);

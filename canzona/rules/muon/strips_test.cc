@@ -46,7 +46,7 @@ void expect_as_plain(const char* precision, double tolerance) {
   const auto engine = make_cpu_engine();
   for (const MatrixShape shape : kShapes)
     for (int strips : {1, 2, 4, 8}) {
-      const auto [m, n] = shape;
+      const int64_t m = shape.rows, n = shape.cols;
       const MuonFacts facts(on_cpu("gram", precision, strips));
       const auto in = random_numbers<Real>(m * n, 5);
       const auto want = plain_steps(in, m, n, facts.strips(shape).strips,

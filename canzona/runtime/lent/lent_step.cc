@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <utility>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
+#include "canzona/linalg/caller_capture.h"
 #include "canzona/runtime/lent/lent_rank.h"
 #include "canzona/runtime/lent/lent_updates.h"
 
@@ -45,6 +47,17 @@ bool is_aligned_to(const void* address, int64_t bytes) {
           " modulo ", least, "; expected a multiple of ", bytes, " bytes"));
 }
 
+double number_at(const std::byte* data, DType dtype) {
+  if (dtype == DType::kFp64) {
+    double wide = 0;
+    std::memcpy(&wide, data, sizeof(wide));
+    return wide;
+  }
+  float narrow = 0;
+  std::memcpy(&narrow, data, sizeof(narrow));
+  return narrow;
+}
+
 void require_aligned(const void* address, int64_t bytes,
                      std::string_view what) {
   if (!is_aligned_to(address, bytes)) refuse_address(address, bytes, what);
@@ -71,6 +84,7 @@ struct LentStep::Parts {
   State state = State::kUnbound;
   size_t next = 0;  // next action
   bool has_outcome = false;
+  std::vector<std::unique_ptr<CapturedPart>> captured;
   // In this step.
   bool has_looked = false, has_squares = false, is_clipped = false;
 
@@ -99,6 +113,11 @@ struct LentStep::Parts {
                        std::span<const int64_t> steps) const;
   void check_rates(std::span<const double> rates) const;
   void skip_collectives();
+  // The parts of a captured step.
+  bool begin_replay(const std::vector<LentGradient>& captured,
+                    const LentReplay& replay,
+                    std::span<const std::byte> live);
+  void update_captured(const LentReplay& replay);
 };
 
 void LentStep::Parts::check_memory(const LentMemory& memory) const {
@@ -212,6 +231,21 @@ void LentStep::bind(LentMemory memory) {
   parts_->state = Parts::State::kIdle;
 }
 
+namespace {
+
+// Returns "constraint=hyperball instead of none" for all options that change.
+std::string changes_of(const RuleOptions& before, const RuleOptions& after) {
+  std::vector<std::string> changes;
+  for (const auto& [name, value] : after) {
+    const auto was = before.find(name);
+    if (was != before.end() && was->second != value)
+      changes.push_back(cat(name, "=", value, " instead of ", was->second));
+  }
+  return join(changes, ", ");
+}
+
+}  // namespace
+
 void LentStep::set_options(int32_t group, const RuleOptions& changed) {
   LentRank& rank = parts_->rank;
   if (group < 0 || group >= std::ssize(rank.rules))
@@ -232,8 +266,10 @@ void LentStep::set_options(int32_t group, const RuleOptions& changed) {
       same = old[s].name == now[s].name && old[s].shape == now[s].shape &&
              old[s].lives == now[s].lives;
     if (!same)
-      throw UsageError(cat("rule ", rule, ": these options need states that ",
-                           "differ from those of the plan; make a new plan"));
+      throw UsageError(cat(
+          "rule ", rule, ": ", changes_of(before.options(), made->facts().options()),
+          ": the matrices' owners need other states or fields for that than ",
+          "were planned; choose it when the optimizer is made"));
     if (!m.team.empty() &&
         !shares_alike(before.strips({m.rows, m.cols}),
                       made->facts().strips({m.rows, m.cols})))
@@ -317,6 +353,83 @@ void LentStep::run(int32_t number) {
     parts.abandon();
     throw;
   }
+}
+
+// Sets what a replay's scalars are made from, and counts it. `live`: rates that
+// were read from the device, 8 bytes each.
+bool LentStep::Parts::begin_replay(const std::vector<LentGradient>& captured,
+                                   const LentReplay& replay,
+                                   std::span<const std::byte> live) {
+  rank.gradients = captured;
+  for (size_t t = 0; t < captured.size(); ++t)
+    if (captured[t].data != nullptr)
+      rank.steps[t] = static_cast<int64_t>(*replay.counts[t] += 1);
+  for (size_t g = 0; g < replay.rates.size(); ++g) {
+    const LentReplay::Rate& rate = replay.rates[g];
+    rank.rates[g] = rate.number;
+    if (rate.live == nullptr) continue;
+    rank.rates[g] = number_at(live.data(), rate.dtype);
+    live = live.subspan(sizeof(double));
+  }
+  return std::ranges::all_of(
+      rank.rates, [](double rate) { return std::isfinite(rate) && rate >= 0; });
+}
+
+void LentStep::Parts::update_captured(const LentReplay& replay) {
+  if (replay.limit > 0) {
+    check.squares();
+    check.clip(replay.limit);
+  }
+  check.judge(replay.skip ? int64_t{kInfinityBits} : kUnlikeCode);
+  for (const ScheduleEntry& entry : rank.schedule.actions)
+    if (entry.is_compute()) updates.run(entry);
+}
+
+void LentStep::capture(std::span<const LentGradient> gradients,
+                       const LentReplay& replay) {
+  Parts& parts = *parts_;
+  LentRank& rank = parts.rank;
+  if (rank.plan.world > 1)
+    throw UsageError(cat("a step of ", rank.plan.world,
+                         " ranks cannot be captured; only one of a rank that "
+                         "shares nothing"));
+  require_number(replay.counts.size(), rank.steps.size(), "counts of updates");
+  std::vector<int64_t> steps;
+  for (const float* count : replay.counts)
+    steps.push_back(1 + static_cast<int64_t>(*count));
+  std::vector<double> rates;
+  CapturedWork work;
+  for (const LentReplay::Rate& rate : replay.rates) {
+    rates.push_back(rate.number);
+    if (rate.live != nullptr)
+      work.reads.push_back({rate.live, size_of(rate.dtype)});
+  }
+  begin(gradients, steps, rates);
+  const std::vector<LentGradient> captured = rank.gradients;
+  work.first = [&parts] {
+    parts.check.begin();
+    parts.check.look(parts.gradients.runs());
+  };
+  work.then = [&parts, replay] { parts.update_captured(replay); };
+  work.before = [&parts, captured, replay](std::span<const std::byte> live) {
+    return parts.begin_replay(captured, replay, live);
+  };
+  work.after = [captured, replay](bool skipped, bool refused) {
+    if (!skipped) return;
+    for (size_t t = 0; t < captured.size(); ++t)
+      if (captured[t].data != nullptr) *replay.counts[t] -= 1;
+    *replay.skipped += 1;
+    *replay.refused += refused ? 1 : 0;
+  };
+  work.refusal = parts.check.numbers();
+  work.skip = rank.skip;
+  try {
+    parts.captured.push_back(add_to_capture(rank.lead, std::move(work)));
+  } catch (...) {
+    parts.abandon();
+    throw;
+  }
+  parts.abandon();
 }
 
 bool LentStep::needs(int32_t number, int64_t step) const {

@@ -62,6 +62,25 @@ struct LentOutcome {
   double norm = 0;
 };
 
+// What a captured step reads and writes whenever it is replayed, in host memory
+// that must outlive every replay. Nobody else may write there meanwhile.
+struct LentReplay {
+  // The rate of a group: a number, or one that each replay reads from the
+  // device's memory.
+  struct Rate {
+    double number = 0;
+    const std::byte* live = nullptr;
+    DType dtype = DType::kFp32;  // of `live`; or kFp64
+  };
+
+  std::vector<float*> counts;     // by tensor: its updates so far
+  std::vector<Rate> rates;        // by group
+  int64_t* skipped = nullptr;     // replays that have changed nothing
+  int64_t* refused = nullptr;     // those of them that no longer fit
+  double limit = 0;               // of the gradient's norm; 0: none
+  bool skip = true;               // replays whose gradients are not finite
+};
+
 class LentStep {
  public:
   // All work is issued by the calling thread.
@@ -112,6 +131,15 @@ class LentStep {
   // this step number; the same on all ranks. May be called at any time.
   bool needs(int32_t action, int64_t step) const;
   void end();
+
+  // Replaces all calls from begin() to end() while the caller captures the
+  // stream of the first engine: each replay of the graph is then a step on
+  // these gradients. A replay counts its tensors' updates and takes the rates
+  // of that moment; one that no longer fits what was captured (options that
+  // call other kernels, a rate that is no number) changes nothing. Requires
+  // that this rank shares nothing with others, and one step before.
+  void capture(std::span<const LentGradient> gradients,
+               const LentReplay& replay);
   // Abandons the current step; weights and states may have been partly updated.
   void abandon();
 

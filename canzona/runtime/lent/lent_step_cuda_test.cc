@@ -160,6 +160,58 @@ TEST_F(CudaLentStep, WorksOnStreamsAndScratchOfTheCaller) {
   }
 }
 
+// Boxes of fused matrices whose rows take turns: `rows` of each in every group.
+std::vector<Box> in_turns(const std::vector<int64_t>& rows, int64_t groups,
+                          int64_t cols) {
+  std::vector<Box> boxes;
+  for (int64_t g = 0; g < groups; ++g) {
+    int64_t first = 0;
+    for (const int64_t n : rows) {
+      boxes.push_back({{first + g * n, 0}, {n, cols}});
+      first += groups * n;
+    }
+  }
+  return boxes;
+}
+
+// Groups of 16 rows or a multiple are read and written where they lie, others
+// are put together first; `wide` is large enough for products of 16 bits.
+TEST_F(CudaLentStep, HasTheSameBitsWhereRowsTakeTurns) {
+  const std::vector<RuleOptions> all_options = {{},
+                                                {{"precision", "bf16"}},
+                                                {{"precision", "fp32"}},
+                                                {{"strips", "4"}},
+                                                {{"equilibrate", "rows"}}};
+  for (const RuleOptions& options : all_options)
+    for (const DType wire : {DType::kFp32, DType::kBf16})
+      for (const DType weights : {DType::kFp32, DType::kBf16}) {
+        SCOPED_TRACE(cat(options.empty() ? "" : options.begin()->first, ", ",
+                         to_string(wire), ", ", to_string(weights)));
+        PlacedRequest request =
+            placed_request("muon",
+                           {{"qkv", {192, 64}, {96, 48, 48}},
+                            {"like q", {96, 64}},
+                            {"odd", {57, 30}, {48, 9}},
+                            {"short", {72, 32}, {24, 48}},
+                            {"wide", {1024, 320}, {512, 256, 256}}},
+                           {});
+        for (const auto& [name, value] : options)
+          request.groups[0].options[name] = value;
+        request.groups[0].options["device"] = "cuda";
+        request.options.wire = wire;
+        for (PlacedTensor& tensor : request.tensors) tensor.dtype = weights;
+        LentTrial trial = on_gpu(plan_by_lot(request, 3));
+        trial.bf16_gradients = weights == DType::kBf16;
+        const LentResult whole = run_lent(trial);
+        request.tensors[0].stored[0] = in_turns({32, 16, 16}, 3, 64);
+        request.tensors[2].stored[0] = in_turns({16, 3}, 3, 30);
+        request.tensors[3].stored[0] = in_turns({8, 16}, 3, 32);
+        request.tensors[4].stored[0] = in_turns({128, 64, 64}, 4, 320);
+        trial.plan = plan_by_lot(request, 3);
+        EXPECT_EQ(difference(run_lent(trial), whole), "");
+      }
+}
+
 // Ranks that share matrices, on one GPU.
 TEST_F(CudaLentStep, HasTheSameBitsWhereRanksShareMatrices) {
   const std::vector<std::pair<std::string, RuleOptions>> rules = {

@@ -15,6 +15,20 @@ bool has_all_columns(const Piece& piece, int64_t cols) {
   return piece.num_cols == cols;
 }
 
+// Returns the distance between pieces that an algebra takes as groups of rows:
+// equally high and equally far apart. Returns 0 for other pieces.
+int64_t distance_of_groups(const std::vector<Piece>& pieces) {
+  if (pieces.size() == 1) return 0;
+  const Piece& first = pieces[0];
+  const int64_t step = pieces[1].parameter - first.parameter;
+  int64_t next = first.parameter;
+  for (const Piece& p : pieces) {
+    if (p.num_rows != first.num_rows || p.parameter != next) return 0;
+    next += step;
+  }
+  return first.num_rows % Algebra::kGroupRows == 0 ? step : 0;
+}
+
 }  // namespace
 
 LentUpdates::LentUpdates(const LentRank& rank)
@@ -73,18 +87,26 @@ LentUpdates::Room& LentUpdates::room_of(const Engine& engine) {
 }
 
 void LentUpdates::add_shard(Room& room, int32_t t, const Dims& whole,
-                            int64_t at, int64_t count) const {
+                            int64_t at, int64_t count,
+                            const RowGroups& groups) const {
   Run* states = room.states.data() + room.shards.size() * kMostShardStates;
   room.shards.push_back(rank_.stored_shard(t, whole, at, count, states));
   const Run gradient = rank_.stored_gradient(t, at);
+  const int64_t each = count / groups.count;
   Shard& shard = room.shards.back();
+  shard.group_rows = groups.rows;
+  shard.skip = groups.count > 1 ? groups.apart - each : 0;
   shard.grad = gradient;
+  shard.grad_skip = shard.skip;
   if (gradient.dtype == DType::kFp32) return;
   const Run wide = take_floats(*room.engine, count);
   shard.grad = wide;
-  room.widened.push_back({canzona::elements<float>(wide),
-                          reinterpret_cast<const uint16_t*>(gradient.data),
-                          count});
+  shard.grad_skip = 0;
+  for (int64_t g = 0; g < groups.count; ++g)
+    room.widened.push_back(
+        {canzona::elements<float>(wide) + g * each,
+         reinterpret_cast<const uint16_t*>(gradient.data) + g * groups.apart,
+         each});
 }
 
 void LentUpdates::run(const ScheduleEntry& entry) {
@@ -166,20 +188,35 @@ void LentUpdates::step_wholes_together() {
 
 bool LentUpdates::sends_bf16() const { return rank_.wire() == DType::kBf16; }
 
-// True if one call of the rule suffices: the pieces are contiguous, and the
-// rule can round between its stages if that is asked for. With some rules a
-// device would have to capture the work anew whenever a gradient moves.
+// True if one call of the rule suffices: the pieces are contiguous or groups of
+// rows that the rule takes, and the rule can round between its stages if that
+// is asked for. With some rules a device would have to capture the work anew
+// whenever a gradient moves.
 bool LentUpdates::can_step_whole(const UpdateBatch& batch) const {
   const Rule& rule = *rank_.rules[index(batch.rule)];
   if (sends_bf16() && !rule.steps_whole_as_sent(rank_.lead)) return false;
   const bool moves = rule.lets_gradients_move();
+  const int64_t rows = group_rows(batch);
+  const bool in_groups = rows == 0 || rule.steps_whole_in_groups(rank_.lead);
   return std::ranges::all_of(batch.members, [&](int32_t k) {
     const std::vector<Piece>& pieces = rank_.matrix(k).pieces;
-    return (rank_.is_immediate || (moves && pieces.size() == 1)) &&
+    const bool fused = pieces.size() == 1 || (pieces[0].num_rows == rows &&
+                                              distance_of_groups(pieces) != 0);
+    return (rank_.is_immediate || (moves && in_groups && fused)) &&
            std::ranges::all_of(pieces, [&](const Piece& p) {
              return has_all_columns(p, batch.dims[1]);
            });
   });
+}
+
+// Returns the rows of a piece of the first matrix that is not contiguous, 0 if
+// all are.
+int64_t LentUpdates::group_rows(const UpdateBatch& batch) const {
+  for (const int32_t k : batch.members) {
+    const std::vector<Piece>& pieces = rank_.matrix(k).pieces;
+    if (pieces.size() > 1) return pieces[0].num_rows;
+  }
+  return 0;
 }
 
 void LentUpdates::step_whole(Engine& engine, const UpdateBatch& batch,
@@ -187,10 +224,19 @@ void LentUpdates::step_whole(Engine& engine, const UpdateBatch& batch,
   const Arena::Scope scope(engine.arena());
   Room& room = room_of(engine);
   room.clear();
-  for (int64_t i = begin; i < end; ++i)
-    for (const Piece& p : rank_.matrix(batch.members[index(i)]).pieces)
-      add_shard(room, rank_.tensor_of_kept(batch.members[index(i)]), batch.dims,
-                p.parameter, p.elements());
+  const int64_t rows = rank_.is_immediate ? 0 : group_rows(batch);
+  for (int64_t i = begin; i < end; ++i) {
+    const int32_t kept = batch.members[index(i)];
+    const int32_t t = rank_.tensor_of_kept(kept);
+    const std::vector<Piece>& pieces = rank_.matrix(kept).pieces;
+    if (rows > 0)
+      add_shard(room, t, batch.dims, pieces[0].parameter,
+                batch.dims[0] * batch.dims[1],
+                {std::ssize(pieces), rows, distance_of_groups(pieces)});
+    else
+      for (const Piece& p : pieces)
+        add_shard(room, t, batch.dims, p.parameter, p.elements());
+  }
   engine.widen(room.widened);
   const MatrixStages::OwnedStates owned(rank_, batch, begin);
   const Step step = rank_.step_of(batch.members[index(begin)]);

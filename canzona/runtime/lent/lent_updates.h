@@ -11,6 +11,13 @@
 
 namespace canzona {
 
+// How the rows of a shard lie: in groups of `rows` (0: undivided).
+struct RowGroups {
+  int64_t count = 1;
+  int64_t rows = 0;
+  int64_t apart = 0;
+};
+
 class LentUpdates {
  public:
   explicit LentUpdates(const LentRank& rank);
@@ -50,10 +57,11 @@ class LentUpdates {
   Room& room_of(const Engine& engine);
   // Adds a shard; a bf16 gradient will be widened into scratch.
   void add_shard(Room& room, int32_t t, const Dims& whole, int64_t at,
-                 int64_t count) const;
+                 int64_t count, const RowGroups& groups = {}) const;
 
   bool sends_bf16() const;
   bool can_step_whole(const UpdateBatch& batch) const;
+  int64_t group_rows(const UpdateBatch& batch) const;
   void step_whole(Engine& engine, const UpdateBatch& batch, int64_t begin,
                   int64_t end);
   // Steps all batches of a device that can_step_whole as one repeated work.

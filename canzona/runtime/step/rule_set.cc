@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cmath>
 #include <map>
+#include <tuple>
 
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
@@ -74,17 +75,23 @@ RuleSet::RuleSet(const SettledRequest& plan, const RuleFacts& facts,
                  const Settings& settings, const std::string& device) {
   check_device(plan, device);
   const bool element_wise = !facts.needs_whole_matrix();
-  std::map<std::pair<bool, size_t>, int32_t> known;
-  for (const Tensor& tensor : plan.model.tensors) {
+  std::vector<int64_t> column_heads(plan.model.tensors.size(), 1);
+  for (const Matrix& m : plan.matrices)
+    column_heads[index(m.tensor)] = m.column_heads;
+  std::map<std::tuple<bool, size_t, int64_t>, int32_t> known;
+  for (size_t t = 0; t < plan.model.tensors.size(); ++t) {
+    const Tensor& tensor = plan.model.tensors[t];
     const size_t group = group_of(tensor.name, settings.groups);
     const bool of_matrices = is_of_matrices(tensor, element_wise);
     const auto [place, added] = known.try_emplace(
-        {of_matrices, group}, static_cast<int32_t>(entries_.size()));
+        {of_matrices, group, column_heads[t]},
+        static_cast<int32_t>(entries_.size()));
     number_.push_back(place->second);
     if (!added) continue;
     const ParameterGroup own =
         group == kNoGroup ? ParameterGroup{} : settings.groups[group];
-    const RuleOptions& base = of_matrices ? plan.rule_options : settings.adamw;
+    RuleOptions base = of_matrices ? plan.rule_options : settings.adamw;
+    if (column_heads[t] > 1) base["column_heads"] = cat(column_heads[t]);
     entries_.push_back({make_rule(of_matrices ? plan.rule : kElementRule,
                                   with_decay(base, own), DType::kFp32, device),
                         of_matrices, own.learning_rate_factor});

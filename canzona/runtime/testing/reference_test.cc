@@ -114,8 +114,19 @@ TEST(Reference, VariantsOfRules) {
 }
 
 TEST(Reference, EverySplit) {
-  for (const std::string split : {"qkv", "head", "qkv,gate-up"})
+  for (const std::string split :
+       {"qkv", "head", "qkv,gate-up", "output-head", "head,output-head"})
     expect_reference({{.mesh = "dp=2,tp=2", .split = split}});
+}
+
+TEST(Reference, HeadsOfColumns) {
+  for (const std::string preset : {"normuon", "nanochat", "nvidia-namo",
+                                   "nvidia-adamuon", "muonh"})
+    for (const std::string mesh : {"dp=3", "dp=2,tp=4"})
+      expect_reference({{.mesh = mesh,
+                         .rule = "muon",
+                         .options = {{"preset", preset}},
+                         .split = "head,output-head"}});
 }
 
 TEST(Reference, ClippingAndExactSums) {

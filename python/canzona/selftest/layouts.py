@@ -161,9 +161,23 @@ def laid_out(layout: str, device: str) -> tuple[nn.Module, dict[str, Any]]:
     return model, {}
 
 
+# Process groups of optimizers that were closed, by all ranks' and their ranks:
+# the next one takes them, since a new communicator of NCCL takes seconds.
+_groups: dict[Any, dict[tuple[int, ...], Any]] = {}
+
+
 def optimizer_of(rule: str, model: nn.Module, told: Mapping[str, Any]) -> Any:
     kind = getattr(canzona, _KINDS[rule])
-    return kind(model, lr=0.02, **_OPTIONS[rule], **told)
+    optimizer = kind(model, lr=0.02, **_OPTIONS[rule], **told)
+    optimizer._groups.update(_groups.get(dist.group.WORLD, {}))
+    return optimizer
+
+
+def close(optimizer: Any) -> None:
+    """Closes it, but for its process groups. A collective."""
+    _groups.setdefault(dist.group.WORLD, {}).update(optimizer._groups)
+    optimizer._groups.clear()
+    optimizer.close()
 
 
 def named(model: nn.Module) -> list[tuple[str, nn.Parameter]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
 import re
 import subprocess
@@ -98,6 +99,20 @@ def _wait(device: str) -> None:
         torch.cuda.synchronize()
 
 
+def ranks_per_gpu(device: str) -> float:
+    """How many ranks of this machine share a GPU; 1 on CPUs."""
+    if device != "cuda":
+        return 1
+    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return ranks / torch.cuda.device_count()
+
+
+def is_crowded(device: str) -> bool:
+    """True if so many ranks share a GPU that all checks would take minutes:
+    they take turns on it, and send through sockets."""
+    return ranks_per_gpu(device) > 4
+
+
 def _pattern(rank: int, size: int) -> torch.Tensor:
     return torch.arange(size, dtype=torch.float32) % 8191 + rank
 
@@ -119,9 +134,11 @@ def _timed(device: str, send: Any) -> float:
 
 def links(device: str) -> dict[str, Any]:
     """GB/s from every rank to the others, one pair at a time, and of an
-    all-reduce. Raises if a number arrives changed."""
+    all-reduce. Raises if a number arrives changed. Ranks that share a GPU have
+    sockets, and send a little to the next one alone."""
     rank, world = dist.get_rank(), dist.get_world_size()
-    size = _SEND[device]
+    shared = ranks_per_gpu(device) > 1
+    size = _SEND["cpu" if shared else device]
     mine = _pattern(rank, size).to(device)
     got = torch.empty_like(mine)
     dist.all_reduce(got.clone().zero_())  # makes the communicator
@@ -138,7 +155,8 @@ def links(device: str) -> dict[str, Any]:
 
     pairs = {}
     for first in range(world):
-        for second in range(first + 1, world):
+        last = first + 1 if shared else world - 1
+        for second in range(first + 1, min(last, world - 1) + 1):
             got.zero_()
             spent = _timed(device, lambda: send(first, second))
             pairs[f"{first}-{second}"] = round(4e-9 * size / spent, 2)

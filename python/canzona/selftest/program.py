@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -49,6 +50,14 @@ def _arguments(words: list[str]) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
+# What is left out where ranks share a GPU.
+_LIGHTER = "ranks share a GPU: links of neighbours alone, a step of tiny"
+_LIGHTEST = (
+    "more than 4 ranks share a GPU: links of neighbours alone; SOAP, Shampoo "
+    "and AdamW on FSDP2 alone; no step is timed"
+)
+
+
 class _Program:
     def __init__(self, options: argparse.Namespace):
         self.options = options
@@ -60,7 +69,22 @@ class _Program:
             "faults": [],
             "seconds": 0.0,
             "ranks": self.world,
+            "parts": {},
         }
+
+    def _timed(self, at: Callable[[str], None]) -> Callable[[str], None]:
+        """`at`, which also notes the seconds of each part."""
+        begin, label = time.monotonic(), ""
+
+        def noted(next_label: str) -> None:
+            nonlocal begin, label
+            now = time.monotonic()
+            if label:
+                self.found["parts"][label] = round(now - begin, 1)
+            begin, label = now, next_label
+            at(next_label)
+
+        return noted
 
     def tell(self, *faults: str) -> None:
         """Prints table and verdict and writes the file."""
@@ -86,7 +110,8 @@ class _Program:
         return 1 if self.found["faults"] else 0
 
     def _run(self, watch: Any) -> None:
-        watch.at("import torch")
+        at = self._timed(watch.at)
+        at("import torch")
         import torch
         import torch.distributed as dist
 
@@ -94,14 +119,14 @@ class _Program:
 
         device = self._device(torch)
         found = self.found
-        watch.at("look at the installation")
+        at("look at the installation")
         found.update(machine.surroundings())
         found["installation"] = machine.installation(device)
-        values = checks.alone(device, watch.at)
-        watch.at("against torch")
+        values = checks.alone(device, at)
+        at("against torch")
         faults, found["against_torch"] = checks.against_torch(device)
         if self.world > 1:
-            watch.at("meet the other ranks")
+            at("meet the other ranks")
             self._meet(torch, dist, device)
             watch.meet()
             dist.barrier()
@@ -109,24 +134,28 @@ class _Program:
         more, found["hashes"] = checks.same_alone(values)
         faults += more
         if self.world > 1:
-            watch.at("links")
+            at("links")
             found["links"] = machine.links(device)
+            if machine.ranks_per_gpu(device) > 1:
+                found["lighter"] = _LIGHTER
+            if machine.is_crowded(device):
+                found["lighter"] = _LIGHTEST
             more, found["layouts"] = checks.same_on_layouts(
-                values, device, watch.at
+                values, device, at
             )
             faults += more
-        more, found["checkpoint"] = checks.checkpoint(values, device, watch.at)
+        more, found["checkpoint"] = checks.checkpoint(values, device, at)
         faults += more
-        if self.options.model != "none":
-            watch.at("step")
+        if self.options.model != "none" and not machine.is_crowded(device):
+            at("step")
             size = speed.chosen(self.options.model, self.options.layers, device)
             found["step"] = speed.steps(
-                *size, device, self.options.peers, watch.at
+                *size, device, self.options.peers, at
             )
         found["faults"] = self._of_all_ranks(dist, faults)
         if self.world > 1:
             dist.barrier()
-            watch.at("the end")
+            at("the end")
             dist.destroy_process_group()
 
     def _device(self, torch: Any) -> str:

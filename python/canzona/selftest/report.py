@@ -101,7 +101,7 @@ def table(found: dict[str, Any]) -> str:
     lines.append(_line("ranks", f"{ranks}{backend}"))
     if found.get("links"):
         lines.append(_line("links", _links(found["links"])))
-    for name in ("layouts", "checkpoint"):
+    for name in ("lighter", "layouts", "checkpoint"):
         value = found.get(name)
         if value:
             text = ", ".join(value) if isinstance(value, list) else value
@@ -123,7 +123,7 @@ def verdict(found: dict[str, Any]) -> str:
         rest = f" (and {more} more in the file)" if more else ""
         return f"FAILED: {found['faults'][0]}{rest}"
     ranks = found["ranks"]
-    runs = len(found.get("layouts", [])) * len(found.get("hashes", {}))
+    runs = sum(part.startswith("layout ") for part in found.get("parts", {}))
     what = (
         f"{runs} runs on {ranks} ranks have the bits of one"
         if runs

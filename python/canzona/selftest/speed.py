@@ -20,6 +20,7 @@ import canzona
 
 from .. import _layout
 from .layouts import mesh_of
+from .machine import ranks_per_gpu
 
 # Hidden size, queries, keys, inner size, layers.
 MODELS = {
@@ -71,6 +72,8 @@ def chosen(model: str, layers: int, device: str) -> tuple[str, int]:
         return model, layers or MODELS[model][4]
     if device == "cpu":
         return "small", layers or MODELS["small"][4]
+    if ranks_per_gpu(device) > 1:  # sockets would be all that is measured
+        return "tiny", layers or MODELS["tiny"][4]
     free = _smallest(torch.cuda.mem_get_info()[0])
     for name in ("1.7b", "0.6b"):
         count = layers or MODELS[name][4]

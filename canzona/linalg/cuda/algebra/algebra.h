@@ -42,6 +42,11 @@ struct BlendSource {
   int64_t rows = 0;
   int64_t cols = 0;
   bool as_sent = false;  // blends are rounded to bf16
+  // Elements of a group of rows, and those between two groups, one number per
+  // matrix; null: none (BasicMatrices::skips).
+  uint32_t group = 1;
+  const int64_t* grad_skips = nullptr;
+  const int64_t* momentum_skips = nullptr;
 };
 
 struct ScaleRule {
@@ -154,6 +159,15 @@ Real* const* moving_places(CudaEngine& engine,
   return engine.moving_table(std::span<Real* const>(places));
 }
 
+// Returns the skips of a batch on the device, null if it has none.
+template <class Byte>
+const int64_t* device_skips(CudaEngine& engine,
+                            const BasicMatrices<Byte>& matrices) {
+  if (matrices.skips == nullptr) return nullptr;
+  const auto count = static_cast<size_t>(matrices.count);
+  return engine.table(std::span(matrices.skips, count));
+}
+
 // Returns a number that identifies the cuts of an operand, for CudaEngine::dry.
 int64_t key_of(const Operand& x);
 
@@ -239,6 +253,7 @@ class CudaAlgebra : public Algebra, public SharedAlgebra {
     return x.strips.count == 1;
   }
   bool rounds_as_sent() const final { return true; }
+  bool takes_row_groups() const final { return true; }
 
   SharedAlgebra* shared() final { return this; }
   bool shares_gram_norm() const final { return false; }

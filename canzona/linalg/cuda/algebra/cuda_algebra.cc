@@ -14,8 +14,13 @@ BlendSource<Real> source_of(CudaEngine& engine, const Load& load) {
   source.rows = load.source.rows;
   source.cols = load.source.cols;
   source.grads = moving_places<const Real>(engine, load.source);
+  source.grad_skips = device_skips(engine, load.source);
+  if (load.source.group_rows > 0)
+    source.group =
+        static_cast<uint32_t>(load.source.group_rows * load.source.cols);
   if (load.momentum.data == nullptr) return source;
   source.momenta = device_places<Real>(engine, load.momentum);
+  source.momentum_skips = device_skips(engine, load.momentum);
   source.as_sent = load.as_sent;
   source.blend =
       engine.push<double>({load.blend.keep, load.blend.add,
@@ -48,9 +53,10 @@ void load_typed(CudaEngine& engine, const Operand& x, const StoredShape& shape,
                         : nullptr;
   if (engine.dry("load", load.source.dtype, x.storage, work.partials,
                  shape.cols, shape.row_stride, source.elements, source.count,
-                 source.momenta != nullptr, static_cast<int>(dtype), by.factor,
-                 by.epsilon, by.add_epsilon, key_of(x), load.even_rows,
-                 load.even_floor, load.as_sent))
+                 source.momenta != nullptr, source.group,
+                 load.source.skips != nullptr, load.momentum.skips != nullptr,
+                 static_cast<int>(dtype), by.factor, by.epsilon, by.add_epsilon,
+                 key_of(x), load.even_rows, load.even_floor, load.as_sent))
     return;
   const ScaleRule rule{by.factor, by.epsilon, by.add_epsilon};
   if (load.even_rows) {
@@ -78,10 +84,15 @@ void check_load(const Operand& x, const Load& load) {
   CANZONA_CHECK(load.transpose == x.tall && load.prescale == 1 &&
                     load.source.contiguous(),
                 "a load that this operand cannot take");
+  CANZONA_CHECK(load.source.group_rows == 0 ||
+                    (load.source.group_rows % Algebra::kGroupRows == 0 &&
+                     load.source.elements() <= UINT32_MAX),
+                "groups of ", load.source.group_rows, " rows");
   if (load.momentum.data == nullptr) return;
   CANZONA_CHECK(load.momentum.rows == load.source.rows &&
                     load.momentum.cols == load.source.cols &&
                     load.momentum.count == load.source.count &&
+                    load.momentum.group_rows == load.source.group_rows &&
                     load.momentum.contiguous(),
                 "a momentum of another shape");
 }
@@ -441,9 +452,16 @@ class PlainAlgebra final : public CudaAlgebra {
     const Matrices to = store.out.at(i);
     if (store.apply == nullptr) return engine_.copy(to, update);
     if (store.as_sent) round_as_sent(update);
-    engine_.apply({to.data, to.dtype}, {update.data, update.dtype},
-                  *store.apply, to.elements(),
-                  store.rounded == nullptr ? nullptr : store.rounded[i]);
+    const int64_t all = to.elements();
+    const int64_t each = to.skips == nullptr ? all : to.group_rows * to.cols;
+    const int64_t apart = each + (to.skips == nullptr ? 0 : *to.skips);
+    const int64_t bytes = size_of(dtype_);
+    for (int64_t at = 0, there = 0; at < all; at += each, there += apart)
+      engine_.apply({to.data + there * bytes, to.dtype},
+                    {update.data + at * bytes, update.dtype}, *store.apply,
+                    each,
+                    store.rounded == nullptr ? nullptr
+                                             : store.rounded[i] + there);
   }
 };
 

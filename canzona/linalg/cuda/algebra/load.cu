@@ -68,16 +68,39 @@ struct Group {
   }
 };
 
+// Where the numbers of a matrix lie, counted without what is between groups of
+// rows. A group has a multiple of kGroup numbers.
 template <class Real>
 struct Places {
-  const Real* grad;
-  Real* momentum;
+  const Real* grads;
+  Real* momenta;
+  uint32_t group;
+  int64_t grad_skip, momentum_skip;
   bool vector;
 
   __device__ Places(const BlendSource<Real>& source, int64_t matrix)
-      : grad(source.grads[matrix]),
-        momentum(source.momenta == nullptr ? nullptr : source.momenta[matrix]),
-        vector(is_wide(grad) && is_wide(momentum)) {}
+      : grads(source.grads[matrix]),
+        momenta(source.momenta == nullptr ? nullptr : source.momenta[matrix]),
+        group(source.group),
+        grad_skip(source.grad_skips == nullptr ? 0 : source.grad_skips[matrix]),
+        momentum_skip(source.momentum_skips == nullptr
+                          ? 0
+                          : source.momentum_skips[matrix]),
+        vector(is_wide(grads) && is_wide(momenta) &&
+               (grad_skip | momentum_skip) % kGroup == 0) {}
+
+  // Addresses of the matrix's first number, as seen from `place` on.
+  __device__ const Real* grad(int64_t place) const {
+    return grads + skipped(grad_skip, place);
+  }
+  __device__ Real* momentum(int64_t place) const {
+    return momenta + skipped(momentum_skip, place);
+  }
+
+ private:
+  __device__ int64_t skipped(int64_t skip, int64_t place) const {
+    return skip == 0 ? 0 : static_cast<uint32_t>(place) / group * skip;
+  }
 };
 
 template <class Real>
@@ -97,7 +120,7 @@ __device__ void blend_groups(const BlendSource<Real>& source,
                              const Places<Real>& at,
                              const Group<Real> (&b)[kRounds],
                              Group<Real> (&u)[kRounds]) {
-  if (at.momentum == nullptr) return;
+  if (at.momenta == nullptr) return;
   const Coefficients<Real> k(source.blend);
 #pragma unroll
   for (int r = 0; r < kRounds; ++r)
@@ -116,8 +139,9 @@ __device__ void read_blends(const BlendSource<Real>& source,
 #pragma unroll
   for (int r = 0; r < kRounds; ++r) {
     const int64_t place = begin + (r * kThreads + threadIdx.x) * kGroup;
-    u[r].read(at.grad, place, end, at.vector);
-    if (at.momentum != nullptr) b[r].read(at.momentum, place, end, at.vector);
+    u[r].read(at.grad(place), place, end, at.vector);
+    if (at.momenta != nullptr)
+      b[r].read(at.momentum(place), place, end, at.vector);
   }
   blend_groups(source, at, b, u);
 }
@@ -194,16 +218,20 @@ struct StripChunk {
   __device__ bool allows_vectors() const {
     return cols % kGroup == 0 && stride % kGroup == 0 && origin % kGroup == 0;
   }
-  template <class Real>
-  __device__ void read(Group<Real>& to, const Real* from, uint32_t i,
+  // `from(place)` is the address from which a place is counted.
+  template <class Real, class From>
+  __device__ void read(Group<Real>& to, const From& from, uint32_t i,
                        bool vector) const {
     if (vector && i + kGroup <= left) {
-      to.read(from + place(i), 0, kGroup, true);
+      const int64_t first = place(i);
+      to.read(from(first) + first, 0, kGroup, true);
       return;
     }
 #pragma unroll
-    for (uint32_t k = 0; k < kGroup; ++k)
-      to.at[k] = i + k < left ? from[place(i + k)] : Real{0};
+    for (uint32_t k = 0; k < kGroup; ++k) {
+      const int64_t one = i + k < left ? place(i + k) : 0;
+      to.at[k] = i + k < left ? from(one)[one] : Real{0};
+    }
   }
 };
 
@@ -233,8 +261,9 @@ __global__ void __launch_bounds__(kThreads)
     for (int r = 0; r < kRounds; ++r) {
       const uint32_t i =
           part * kPerBlock + (r * kThreads + threadIdx.x) * kGroup;
-      chunk.read(u[r], at.grad, i, vector);
-      if (at.momentum != nullptr) chunk.read(b[r], at.momentum, i, vector);
+      chunk.read(u[r], [&](int64_t p) { return at.grad(p); }, i, vector);
+      if (at.momenta != nullptr)
+        chunk.read(b[r], [&](int64_t p) { return at.momentum(p); }, i, vector);
     }
     blend_groups(source, at, b, u);
     total = add_groups<kPeak>(total, u, peak);
@@ -342,8 +371,8 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t row = blockIdx.x; row < rows * source.count; row += gridDim.x) {
     Places<Real> at(source, row / rows);
     const int64_t first = row % rows * source.cols;
-    at.grad += first;
-    if (at.momentum != nullptr) at.momentum += first;
+    at.grads += first;  // rows in groups are not made even
+    if (at.momenta != nullptr) at.momenta += first;
     at.vector = at.vector && source.cols % kGroup == 0;
     double total = 0;
     for (int64_t begin = 0; begin < source.cols; begin += kPerBlock) {
@@ -441,22 +470,22 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int r = 0; r < kRounds; ++r) {
     const int64_t place = begin + (r * kThreads + threadIdx.x) * kGroup;
-    g[r].read(at.grad, place, source.elements, at.vector);
-    if (at.momentum != nullptr)
-      b[r].read(at.momentum, place, source.elements, at.vector);
+    g[r].read(at.grad(place), place, source.elements, at.vector);
+    if (at.momenta != nullptr)
+      b[r].read(at.momentum(place), place, source.elements, at.vector);
   }
 #pragma unroll
   for (int r = 0; r < kRounds; ++r) {
     const int64_t place = begin + (r * kThreads + threadIdx.x) * kGroup;
     if (place >= source.elements) continue;
-    if (at.momentum != nullptr) {
+    if (at.momenta != nullptr) {
       const Coefficients<Real> k(source.blend);
 #pragma unroll
       for (int i = 0; i < kGroup; ++i) {
         b[r].at[i] = advance(k, b[r].at[i], g[r].at[i]);
         g[r].at[i] = blend_of(source, k, b[r].at[i], g[r].at[i]);
       }
-      b[r].write(at.momentum, place, source.elements, at.vector);
+      b[r].write(at.momentum(place), place, source.elements, at.vector);
     }
     if (source.row_factors != nullptr) even_out(source, matrix, place, g[r]);
     store(target, to, place, source.elements, g[r], scale);

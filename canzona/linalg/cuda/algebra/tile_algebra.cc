@@ -146,7 +146,8 @@ class TileAlgebra : public CudaAlgebra {
     const TileWeights weights =
         weights_of(store, device_places<float>(engine_, store.out));
     if (!engine_.dry("store", dtype_, y.storage, x.rows, x.cols, x.count,
-                     x.tall, store.apply != nullptr, store.rounded != nullptr))
+                     x.tall, store.apply != nullptr, store.rounded != nullptr,
+                     store.out.skips != nullptr, store.out.group_rows))
       launch_tile_store(type_, tiles_of(y), weights, engine_.stream());
   }
 
@@ -200,6 +201,8 @@ class TileAlgebra : public CudaAlgebra {
   TileWeights weights_of(const Store& store, float* const* out) {
     TileWeights weights;
     weights.weights = out;
+    weights.skips = device_skips(engine_, store.out);
+    weights.group_rows = static_cast<int32_t>(store.out.group_rows);
     if (store.apply != nullptr) {
       CANZONA_CHECK(!store.apply->cautious, "cautious decay in a product");
       weights.scalars = engine_.push<float>(
@@ -215,8 +218,9 @@ class TileAlgebra : public CudaAlgebra {
   void apply_into(const Store& store, float* const* out, const Operand& q,
                   const Operand& x) {
     const TileWeights weights = weights_of(store, out);
-    if (!engine_.dry("apply_into", dtype_, store.rounded != nullptr, q.storage,
-                     x.storage, x.rows, x.cols, x.count, x.tall))
+    if (!engine_.dry("apply_into", dtype_, store.rounded != nullptr,
+                     store.out.skips != nullptr, store.out.group_rows,
+                     q.storage, x.storage, x.rows, x.cols, x.count, x.tall))
       tile_product_apply(wide_product(q, x), weights, engine_.stream());
   }
 

@@ -110,11 +110,14 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= x.elements) return;
   const auto o = static_cast<float>(x.at(blockIdx.y, i));
-  float* p = to.weights[blockIdx.y] + i;
+  const auto matrix = static_cast<int32_t>(blockIdx.y);
+  const auto row = static_cast<int32_t>(i / x.cols);
+  const int64_t there = i + skipped_before(to, matrix, row);
+  float* p = to.weights[matrix] + there;
   const float value =
       to.scalars == nullptr ? o : WeightScalars::load(to.scalars).apply(*p, o);
   *p = value;
-  if (to.copies != nullptr) to.copies[blockIdx.y][i] = to_bf16(value);
+  if (to.copies != nullptr) to.copies[matrix][there] = to_bf16(value);
 }
 
 template <class T>

@@ -119,6 +119,20 @@ cudaGraph_t Recording::capture(const std::function<void()>& work) {
   return run_body(stream, work);
 }
 
+void Recording::capture_on(cudaStream_t stream,
+                           const std::function<void()>& work) {
+  bodies_.push_back({{&origin_, stream}});
+  try {
+    work();
+    gather(stream);
+  } catch (...) {
+    join_streams(stream);
+    bodies_.pop_back();
+    throw;
+  }
+  bodies_.pop_back();
+}
+
 // A body ends on the stream where it began, whatever streams were used
 // meanwhile.
 cudaGraph_t Recording::run_body(cudaStream_t begun,
@@ -136,13 +150,17 @@ cudaGraph_t Recording::run_body(cudaStream_t begun,
   return graph;
 }
 
-// Ends the capture on all streams, whatever its state. Only the outermost graph
-// is ours.
-void Recording::abandon_body(cudaStream_t begun) {
+// Joins all streams of a body, whatever the state of the capture.
+void Recording::join_streams(cudaStream_t begun) {
   for (const Member& member : bodies_.back())
     if (member.stream != begun &&
         cudaEventRecord(edge_, member.stream) == cudaSuccess)
       cudaStreamWaitEvent(begun, edge_, 0);
+}
+
+// Ends the capture on all streams. Only the outermost graph is ours.
+void Recording::abandon_body(cudaStream_t begun) {
+  join_streams(begun);
   bodies_.pop_back();
   cudaGraph_t graph = nullptr;
   const cudaError_t status = cudaStreamEndCapture(begun, &graph);

@@ -136,6 +136,9 @@ class Recording {
 
   // Captures the work; the caller must destroy the graph.
   cudaGraph_t capture(const std::function<void()>& work);
+  // Adds the work to a capture of the caller's that has begun on this stream,
+  // which must be the origin's.
+  void capture_on(cudaStream_t stream, const std::function<void()>& work);
   cudaStream_t stream_of(CudaEngine& engine);
 
  private:
@@ -149,6 +152,7 @@ class Recording {
 
   void note(std::string_view name, const CudaEngine& engine);
   cudaGraph_t run_body(cudaStream_t begun, const std::function<void()>& work);
+  void join_streams(cudaStream_t begun);
   void abandon_body(cudaStream_t begun);
   void capture_condition(CudaEngine& engine, const int32_t* flag,
                          const std::function<void()>& work);

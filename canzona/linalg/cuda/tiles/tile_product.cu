@@ -235,7 +235,7 @@ void tile_product_fp32(const TileProduct& product, float* const* out,
                        cudaStream_t stream) {
   TileTask task = make_task(product);
   if (out == nullptr) throw UsageError("tile product: out is null");
-  task.floats.out = out;
+  task.floats.weights = out;
   run(task, stream);
 }
 
@@ -246,7 +246,7 @@ void symmetric_tile_product_fp32(const TileProduct& product, float* const* out,
   if (task.m != task.n)
     throw UsageError(cat("tile product: a symmetric O must be square, but is ",
                          task.m, " x ", task.n));
-  task.floats.out = out;
+  task.floats.weights = out;
   task.triangle = true;
   run(task, stream);
 }
@@ -256,7 +256,7 @@ void tile_product_apply(const TileProduct& product, const TileWeights& weights,
   TileTask task = make_task(product);
   if (weights.weights == nullptr || weights.scalars == nullptr)
     throw UsageError("tile product: weights or their scalars are null");
-  task.floats = {weights.weights, weights.copies, weights.scalars};
+  task.floats = weights;
   run(task, stream);
 }
 

@@ -115,11 +115,15 @@ void symmetric_tile_product_fp32(const TileProduct& product, float* const* out,
 //   p = (p·keep_before - step·O)·keep_after
 // All pointers are of the device. `scalars` are keep_before, step, keep_after,
 // and 1 if O is rounded to bf16 first, otherwise 0; `copies`, if given, receive
-// the new weights in bf16, rounded to nearest even.
+// the new weights in bf16, rounded to nearest even. With `skips`, one number
+// per matrix, so many elements lie between groups of `group_rows` rows, a
+// multiple of 16.
 struct TileWeights {
   float* const* weights = nullptr;
   uint16_t* const* copies = nullptr;
   const float* scalars = nullptr;
+  const int64_t* skips = nullptr;
+  int32_t group_rows = 0;
 };
 void tile_product_apply(const TileProduct& product, const TileWeights& weights,
                         cudaStream_t stream);

@@ -68,18 +68,20 @@ class FloatEpilogue {
     const int32_t row =
         at.row + 16 * thread_.warp + thread_.lane / kLanesPerRow;
     const int32_t col = at.col + 4 * (thread_.lane % kLanesPerRow);
-    float* out = args_.floats.out[at.matrix];
+    // A warp's rows lie in one group.
+    const int64_t skipped = skipped_before(args_.floats, at.matrix, row);
+    float* out = args_.floats.weights[at.matrix];
     uint16_t* copy = args_.floats.copies == nullptr
                          ? nullptr
                          : args_.floats.copies[at.matrix];
     const auto bits = reinterpret_cast<uintptr_t>(out) |
                       reinterpret_cast<uintptr_t>(copy) * 2;
-    return {static_cast<int64_t>(row) * args_.n + col,
+    return {skipped + static_cast<int64_t>(row) * args_.n + col,
             out,
             copy,
             args_.m - row,
             args_.n - col,
-            args_.n % 4 == 0 && bits % 16 == 0};
+            args_.n % 4 == 0 && skipped % 4 == 0 && bits % 16 == 0};
   }
 
   __device__ int64_t index_of(const Target& target, int chunk, int quad) const {

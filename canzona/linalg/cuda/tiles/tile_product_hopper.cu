@@ -220,7 +220,7 @@ void launch_order(const TileTask& task, cudaStream_t stream) {
 
 template <bool kBf16>
 void launch_result(const TileTask& task, cudaStream_t stream) {
-  if (task.floats.out != nullptr)
+  if (task.floats.weights != nullptr)
     launch_order<kBf16, Result::kFloats>(task, stream);
   else if (task.addend.c.data != nullptr)
     launch_order<kBf16, Result::kHalvesWithAddend>(task, stream);

@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "canzona/linalg/cuda/tiles/tile_product.h"
+
 namespace canzona {
 namespace {
 
@@ -37,6 +39,12 @@ struct Pair {
 // Returns value + beta·c.
 __device__ inline float add_scaled(float value, float beta, float c) {
   return __fadd_rn(value, __fmul_rn(beta, c));
+}
+
+// Returns how many elements of other things lie before a row of a matrix.
+__device__ inline int64_t skipped_before(const TileWeights& to, int32_t matrix,
+                                         int32_t row) {
+  return to.skips == nullptr ? 0 : row / to.group_rows * to.skips[matrix];
 }
 
 // The scalars of TileWeights.

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <numeric>
 
+#include "canzona/linalg/cuda/tiles/tile_product_numbers.cuh"
 #include "canzona/linalg/cuda/tiles/tile_product_ptx.cuh"
 #include "canzona/linalg/cuda/tiles/tile_product_task.h"
 
@@ -165,7 +166,7 @@ struct KernelArgs {
   bool a_folded;
   bool b_folded;
   bool d_folded;
-  TileFloats floats;
+  TileWeights floats;
   StripTree tree;
 };
 
@@ -273,7 +274,7 @@ __device__ inline void fetch_weights(const KernelArgs& args, TileBlock block,
   constexpr int32_t kLines = kClusterSide / kLine;
   const int32_t share = (kBlockRows + args.k_boxes - 1) / args.k_boxes;
   const auto lane = static_cast<int32_t>(threadIdx.x % 32);
-  const float* weights = args.floats.out[block.matrix];
+  const float* weights = args.floats.weights[block.matrix];
 #pragma unroll 1
   for (int32_t i = lane; i < share * kLines; i += 32) {
     const int32_t inside = k_box * share + i / kLines;
@@ -281,7 +282,8 @@ __device__ inline void fetch_weights(const KernelArgs& args, TileBlock block,
                         strip_of(rank, inside / kBox) * kBox + inside % kBox;
     const int32_t col = block.col * kClusterSide + i % kLines * kLine;
     if (inside < kBlockRows && row < args.m && col < args.n)
-      fetch_to_l2(weights + static_cast<int64_t>(row) * args.n + col);
+      fetch_to_l2(weights + skipped_before(args.floats, block.matrix, row) +
+                  static_cast<int64_t>(row) * args.n + col);
   }
 }
 

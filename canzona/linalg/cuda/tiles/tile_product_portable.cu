@@ -17,7 +17,7 @@ struct PortableArgs {
   Tiles b;
   Tiles c;
   Tiles d;
-  TileFloats floats;
+  TileWeights floats;
   int32_t m;
   int32_t n;
   int32_t k;
@@ -134,8 +134,9 @@ __device__ void store_half(float sum, const PortableArgs& args, int32_t matrix,
 __device__ inline void store_float(float sum, const PortableArgs& args,
                                    int32_t matrix, int32_t row, int32_t col) {
   if (row >= args.m || col >= args.n) return;
-  const int64_t at = static_cast<int64_t>(row) * args.n + col;
-  float& out = args.floats.out[matrix][at];
+  const int64_t at = skipped_before(args.floats, matrix, row) +
+                     static_cast<int64_t>(row) * args.n + col;
+  float& out = args.floats.weights[matrix][at];
   float value = __fmul_rn(args.alpha, sum);
   if (args.floats.scalars != nullptr)
     value = WeightScalars::load(args.floats.scalars).apply(out, value);
@@ -162,7 +163,7 @@ __device__ void store_block(const WarpSums& sums, const PortableArgs& args,
       for (int32_t e = 0; e < 4; ++e) {
         const int32_t row = row0 + 16 * i + e / 2 * 8;
         const int32_t col = col0 + 8 * j + e % 2;
-        if (args.floats.out != nullptr)
+        if (args.floats.weights != nullptr)
           store_float(sums[i][j][e], args, block.matrix, row, col);
         else
           store_half<kBf16>(sums[i][j][e], args, block.matrix, row, col);

@@ -6,26 +6,20 @@
 
 namespace canzona {
 
-// Outputs in fp32; `scalars` is null if the product itself is stored.
-struct TileFloats {
-  float* const* out = nullptr;
-  uint16_t* const* copies = nullptr;
-  const float* scalars = nullptr;
-};
-
-// A product whose operands fit. Either `d` or `floats` receives the result.
+// A product whose operands fit. Either `d` or `floats` receives the result; the
+// scalars of floats are null if the product itself is stored.
 struct TileTask {
   // True if strips are added, or if only the lower half of an fp32 result is
   // wanted.
   bool in_strips() const {
-    return product.strips.count > 1 || (triangle && floats.out != nullptr);
+    return product.strips.count > 1 || (triangle && floats.weights != nullptr);
   }
 
   TileProduct product;
   Tiles d;
   TileAddend addend;
   bool triangle = false;
-  TileFloats floats;
+  TileWeights floats;
   int64_t m = 0;
   int64_t n = 0;
   int64_t k = 0;

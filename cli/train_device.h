@@ -1,0 +1,47 @@
+// The GPU of `canzona train --device cuda`, and what fits on it.
+//
+//   const auto gpu = find_train_device(config, *ranks, is_dry);   // none: a CPU
+//   if (gpu) settle_micro_batch(*gpu, mesh, config);
+//   TrainJob job = make_job(config, mesh);
+//   if (gpu) require_fits(*gpu, job);
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "canzona/train/config.h"
+#include "cli/ranks.h"
+#include "cli/train_job.h"
+
+namespace canzona::cli {
+
+struct TrainDevice {
+  std::string name;        // "NVIDIA H200"; "": there is none here
+  int64_t free_bytes = 0;  // on the fullest GPU
+  int64_t ranks = 1;       // on each
+  int64_t library_bytes = 0;  // of NCCL, on each rank
+  // Of bf16 products with dense operands, as its maker says; 0: not known.
+  double peak_flops = 0;
+
+  // What ranks may use of it: some is left for scratch memory of the rules.
+  int64_t bytes_per_rank() const {
+    return (free_bytes - free_bytes / 16) / ranks - library_bytes;
+  }
+};
+
+// Returns nothing on a CPU. Throws UsageError if there is no GPU, or one that
+// is too old; a plan that is only shown (`ranks` null) needs none. All
+// processes must call it.
+std::optional<TrainDevice> find_train_device(const TrainConfig& config,
+                                             const Mesh& mesh, Ranks* ranks);
+
+// Replaces batch.micro=auto by the most sequences that fit, with the reason as
+// its origin.
+void settle_micro_batch(const TrainDevice& gpu, const Mesh& mesh,
+                        TrainConfig& config);
+
+// Throws UsageError that says what is needed, what is free, and what would fit.
+void require_fits(const TrainDevice& gpu, const TrainJob& job);
+
+}  // namespace canzona::cli
