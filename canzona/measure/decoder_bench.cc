@@ -124,13 +124,13 @@ class Squares {
 };
 
 // What a stage of a GPU's decoder computes and moves in a micro-batch.
-struct Work {
+struct StageWork {
   const char* stage;
   double flops = 0;
   double bytes = 0;
 };
 
-std::vector<Work> works_of(const DecoderConfig& config, const Model& shapes) {
+std::vector<StageWork> works_of(const DecoderConfig& config, const Model& shapes) {
   const Architecture& a = config.architecture;
   const auto tokens = static_cast<double>(config.tokens());
   const auto layers = static_cast<double>(a.layers);
@@ -161,12 +161,12 @@ std::vector<Work> works_of(const DecoderConfig& config, const Model& shapes) {
 }
 
 DecoderBench::Stage with_floor(const Engine::StageTime& time,
-                               const std::vector<Work>& works,
+                               const std::vector<StageWork>& works,
                                const DecoderBench& rates) {
   DecoderBench::Stage stage{time.stage, time.calls, time.seconds};
   const std::string prefix = "decoder ";
   if (stage.name.starts_with(prefix)) stage.name.erase(0, prefix.size());
-  const auto work = std::ranges::find(works, stage.name, &Work::stage);
+  const auto work = std::ranges::find(works, stage.name, &StageWork::stage);
   if (work == works.end()) return stage;
   stage.floor = work->flops / rates.product_rate;
   if (rates.copy_rate > 0) stage.floor += work->bytes / rates.copy_rate;
@@ -233,7 +233,7 @@ DecoderBench bench_decoder(const DecoderConfig& config, const std::string& name,
   decoder.finish_losses();
   if (times.empty()) return out;
   out.copy_rate = measure_cuda_rates().copy_bytes_per_second;
-  const std::vector<Work> works = works_of(config, shapes);
+  const std::vector<StageWork> works = works_of(config, shapes);
   for (const Engine::StageTime& time : times)
     out.stages.push_back(with_floor(time, works, out));
   return out;
