@@ -442,7 +442,9 @@ void add_biased(TensorWriter& out, std::string_view name, int64_t rows,
                 int64_t cols, const std::vector<Section>& sections = {}) {
   const Folder folder(out, name);
   out.matrix(".weight", rows, cols, Cut::kNone, sections);
-  out.bias(".bias", rows, Cut::kNone, sections);
+  const bool by_columns = is_output(sections);  // which a bias has not
+  out.bias(".bias", rows, Cut::kNone,
+           by_columns ? std::vector<Section>{} : sections);
 }
 
 // The tower is outside the layers, and every tp rank keeps it whole.

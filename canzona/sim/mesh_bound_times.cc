@@ -210,28 +210,33 @@ LoadByStage MeshBounds::loads(const std::vector<StageOps>& ops) const {
 double MeshBounds::busiest_seconds(const MeshPace& pace,
                                    const LoadByStage& dense,
                                    const LoadByStage& experts,
-                                   double step) const {
+                                   const SecondsByStage& step) const {
   const auto n = static_cast<double>(pace.num_micro_batches);
-  double most = step + pace.batch.bubble_seconds + n * pace.longest_pass;
-  for (size_t s = 0; s < stages_.size(); ++s)
+  double most = 0;
+  for (size_t s = 0; s < stages_.size(); ++s) {
+    most = std::max(
+        most, step[s] + pace.batch.bubble_seconds + n * pace.pass_seconds[s]);
     for (const auto port : {&PortTime::intra, &PortTime::inter}) {
       const auto both = [&](PortTime PortLoad::* what) {
         return dense[s].*what.*port + experts[s].*what.*port;
       };
       most = std::max(most, n * both(&PortLoad::moved) +
-                                std::max(step + both(&PortLoad::summed),
+                                std::max(step[s] + both(&PortLoad::summed),
                                          both(&PortLoad::sent)));
     }
+  }
   return most * kRounding;
 }
 
 double MeshBounds::seconds(const MeshPace& pace,
                            const std::vector<StageOps>* dense,
-                           const std::vector<StageOps>* experts, double step,
+                           const std::vector<StageOps>* experts,
+                           const SecondsByStage& step,
                            const PoolSlots* slots) const {
   double most = 0;
   for (size_t s = 0; s < stages_.size(); ++s)
-    most = std::max(most, stage_seconds(s, pace, dense, experts, step, slots));
+    most =
+        std::max(most, stage_seconds(s, pace, dense, experts, step[s], slots));
   return most * kRounding;
 }
 

@@ -229,9 +229,9 @@ std::vector<MeshPace> MeshBounds::paces(
     pace.batch = micro_batch_of(shape, work);
     for (const Stage& stage : stages_) {
       pace.use_seconds.push_back(use_seconds(stage, pace.batch));
-      pace.longest_pass = std::max(pace.longest_pass,
-                                   std::reduce(pace.use_seconds.back().begin(),
-                                               pace.use_seconds.back().end()));
+      const std::vector<double>& uses = pace.use_seconds.back();
+      pace.pass_seconds[pace.use_seconds.size() - 1] =
+          std::reduce(uses.begin(), uses.end());
     }
   }
   return out;
@@ -330,22 +330,22 @@ PoolSlots MeshBounds::slots(const ZeroSizes& dense, const ZeroSizes& experts,
   return {count(prefetch), count(std::min(prefetch, kMostScatterAhead))};
 }
 
-double MeshBounds::step_seconds(const ZeroSizes& dense,
-                                const ZeroSizes& experts) const {
-  double most = 0;
-  for (const Stage& stage : stages_) {
+SecondsByStage MeshBounds::step_seconds(const ZeroSizes& dense,
+                                        const ZeroSizes& experts) const {
+  SecondsByStage out = {};
+  for (size_t s = 0; s < stages_.size(); ++s) {
     double mean = 0;
     for (const bool of_experts : {false, true}) {
       const ZeroSizes& sizes = of_experts ? experts : dense;
       if (sizes.z1 == 0) continue;
       const size_t part = part_number(of_experts);
-      mean += stage.kept[part].step_seconds / sizes.z1;
-      for (const Largest& matrix : stage.matrices[part])
-        most = std::max(most, alone_seconds(matrix, sizes));
+      mean += stages_[s].kept[part].step_seconds / sizes.z1;
+      for (const Largest& matrix : stages_[s].matrices[part])
+        out[s] = std::max(out[s], alone_seconds(matrix, sizes));
     }
-    most = std::max(most, mean);
+    out[s] = std::max(out[s], mean);
   }
-  return most;
+  return out;
 }
 
 bool MeshBounds::is_apart(const ZeroSizes& dense,

@@ -91,6 +91,7 @@ struct PoolSlots {
 // The stages that are looked at: the first, a middle one and the last.
 inline constexpr size_t kMostStages = 3;
 using BytesByStage = std::array<int64_t, kMostStages>;
+using SecondsByStage = std::array<double, kMostStages>;
 inline int64_t fullest(const BytesByStage& dense, const BytesByStage& experts) {
   int64_t most = 0;
   for (size_t s = 0; s < kMostStages; ++s)
@@ -112,7 +113,7 @@ struct MeshPace {
   MicroBatch batch = {};
   // By stage that is looked at, and by use in a micro-batch.
   std::vector<std::vector<double>> use_seconds;
-  double longest_pass = 0;  // of a micro-batch, on the slowest of the stages
+  SecondsByStage pass_seconds = {};  // their sums
 };
 
 class MeshBounds {
@@ -130,7 +131,8 @@ class MeshBounds {
   BytesByStage memory(const ZeroSizes& sizes, bool experts) const;
   // Of the fullest rank.
   int64_t memory(const ZeroSizes& dense, const ZeroSizes& experts) const;
-  double step_seconds(const ZeroSizes& dense, const ZeroSizes& experts) const;
+  SecondsByStage step_seconds(const ZeroSizes& dense,
+                              const ZeroSizes& experts) const;
 
   // The sums and publications of a part depend on whether experts are planned
   // apart from it.
@@ -150,10 +152,12 @@ class MeshBounds {
   // The time of compute alone or of all bytes on one port, whichever is longer:
   // a bound that is found at once.
   double busiest_seconds(const MeshPace& pace, const LoadByStage& dense,
-                         const LoadByStage& experts, double step) const;
+                         const LoadByStage& experts,
+                         const SecondsByStage& step) const;
   // Operations that are null are not counted. With slots the bound is tighter.
   double seconds(const MeshPace& pace, const std::vector<StageOps>* dense,
-                 const std::vector<StageOps>* experts, double step,
+                 const std::vector<StageOps>* experts,
+                 const SecondsByStage& step,
                  const PoolSlots* slots = nullptr) const;
 
  private:

@@ -55,7 +55,7 @@ struct MeshRoom {
   std::vector<MeshChoice> settings = {};  // micro-batches and recomputation
   std::vector<MeshPace> paces = {};       // of each
   SizesOfPart dense = {}, experts = {};
-  double least_step = 0;
+  SecondsByStage least_step = {};
   std::array<int64_t, kNumLayoutKinds> layouts = {};    // of a setting, by kind
   std::array<std::vector<int64_t>, 2> by_experts = {};  // and by reach
 };

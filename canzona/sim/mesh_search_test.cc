@@ -177,7 +177,7 @@ TEST(MeshSearch, SaysWhatIsNearestIfNothingFits) {
   other.question.options.memory_cap_bytes = whole - 1;
   answer = search_meshes(other.question);
   ASSERT_TRUE(answer.nearest.has_value());
-  EXPECT_EQ(answer.nearest->cure, "other sizes of ZeRO");
+  EXPECT_EQ(answer.nearest->cure, "recomputing activations");
 }
 
 TEST(MeshSearch, RefusesQuestionsWithoutAnyLayout) {

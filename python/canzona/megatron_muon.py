@@ -205,7 +205,7 @@ class Muon(torch.optim.Optimizer):
     # Steps.
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Updates every parameter that has a gradient."""
         if closure is not None:
             raise UsageError("step(): Megatron's Muon takes no closure")

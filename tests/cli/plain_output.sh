@@ -90,7 +90,7 @@ if ! grep -q 'built to plan only' err && grep -q '^bench step' commands; then
   canzona bench step --model small.json --mesh dp=2 --steps 2 --compute 0 --json
   exits 0
   is_json
-  says 'balanced'
+  says 'beginning: '
   canzona bench step --model small.json --mesh dp=2 --steps 2 --compute 0 --json \
     --quiet
   exits 0

@@ -101,12 +101,13 @@ int run(const Arguments& a) {
   }
   std::printf(
       "%ld passed, %ld failed, %ld unsupported, %ld unreadable\non %s, "
-      "tolerances of fp32 results widened by %g, of others by %g\n"
-      "nearest to failing: %s, %.3g of the tolerance\n",
+      "tolerances of fp32 results widened by %g, of others by %g\n",
       counts[Verdict::kPassed], counts[Verdict::kFailed],
       counts[Verdict::kUnsupported], counts[Verdict::kUnreadable],
-      a.options.device.c_str(), a.options.slack, a.options.other_slack,
-      nearest.tensor.c_str(), nearest.ratio());
+      a.options.device.c_str(), a.options.slack, a.options.other_slack);
+  if (counts[Verdict::kPassed] > 0)
+    std::printf("nearest to failing: %s, %.3g of the tolerance\n",
+                nearest.tensor.c_str(), nearest.ratio());
   if (counts[Verdict::kUnreadable] > 0) return 2;
   return counts[Verdict::kFailed] > 0 ? 1 : 0;
 }

@@ -5,7 +5,7 @@
 set -eu
 program=$1
 golden=$2
-adamw=$golden/adamw-torch-3x3-f64.safetensors
+adamw=$golden/adamw-keller-3x4-f64.safetensors
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
@@ -23,7 +23,7 @@ expect() {
 }
 
 expect 0 '1 passed, 0 failed, 0 unsupported, 0 unreadable' "$adamw"
-expect 0 'adamw-torch-3x3-f64.safetensors: passed' "$adamw" --verbose
+expect 0 'adamw-keller-3x4-f64.safetensors: passed' "$adamw" --verbose
 expect 0 ' passed, 0 failed' "$golden" --newton-schulz standard
 
 # The last byte of a number holds its sign and exponent.
@@ -39,7 +39,7 @@ expect 0 'adam.amsgrad=true' "$folder/unsupported.safetensors"
 
 head -c 1000 "$adamw" >"$folder/short.safetensors"
 expect 2 'cut short' "$folder/short.safetensors" "$adamw"
-expect 2 'no *.safetensors' "$golden/../corpus"
+expect 2 'no *.safetensors' "$golden/.."
 expect 2 'expected fixtures'
 expect 2 "'gram'" "$adamw" --newton-schulz gran
 expect 2 'cpu, cuda' "$adamw" --device gpu

@@ -52,7 +52,7 @@ void expect_as_plain(const char* precision, double tolerance) {
   const auto engine = make_cuda_engine();
   for (const MatrixShape shape : kShapes)
     for (int strips : {1, 2, 4, 8}) {
-      const auto [m, n] = shape;
+      const int64_t m = shape.rows, n = shape.cols;
       const std::string cut = std::to_string(strips);
       const MuonFacts facts(on_cuda("gram", precision, cut));
       const auto in = random_numbers<Real>(m * n, 5);
