@@ -76,48 +76,62 @@ void write_tensors(JsonWriter& out, const PlacedPlan& plan,
   out.end_array();
 }
 
-void write_all_to_all(JsonWriter& out, const PlacedAction& action) {
-  out.field("group", action.group).field("send_at", action.send_at);
-  out.member("send").values(action.send);
-  out.field("receive_at", action.receive_at);
-  out.member("receive").values(action.receive);
+// Writes what lies one after another in the slots, in elements of the wire.
+void write_all_to_all(JsonWriter& out, const PlacedSchedule& schedule,
+                      const ScheduleEntry& entry, int64_t wire) {
+  const auto side = [&](const char* at, const Extent& area, const char* counts,
+                        std::vector<int64_t> bytes) {
+    out.field(at, schedule.slot_element(entry, area.first, wire));
+    for (int64_t& count : bytes) count /= wire;
+    out.member(counts).values(bytes);
+  };
+  const ExchangeTable& moved = entry.exchange;
+  out.field("group", entry.ranks_of);
+  side("send_at", moved.source, "send", moved.send_bytes);
+  side("receive_at", moved.target, "receive", moved.receive_bytes);
 }
 
-void write_broadcast(JsonWriter& out, const PlacedAction& action) {
-  out.field("group", action.group).field("root", action.root);
-  out.field("at", action.receive_at).field("count", action.count);
+void write_broadcast(JsonWriter& out, const PlacedSchedule& schedule,
+                     const ScheduleEntry& entry) {
+  out.field("group", entry.ranks_of).field("root", entry.root);
+  out.field("at", schedule.slot_element(entry, entry.all.first, 1));
+  out.field("count", entry.all.count);
 }
 
 // Only what moves: from and to which member of the group, and where in rooms.
-void write_exchange(JsonWriter& out, const PlacedAction& action) {
-  out.field("group", action.group);
-  const auto blocks = [&](const char* key, const std::vector<int64_t>& bytes,
+void write_exchange(JsonWriter& out, const ScheduleEntry& entry) {
+  out.field("group", entry.ranks_of);
+  const auto blocks = [&](const char* key, const Extent& area,
+                          const std::vector<int64_t>& bytes,
                           const std::vector<int64_t>& offsets) {
     out.member(key).begin_array();
     for (size_t i = 0; i < bytes.size(); ++i)
       if (bytes[i] > 0)
         out.begin_array()
             .value(i)
-            .value(offsets[i])
+            .value(area.first + offsets[i])
             .value(bytes[i])
             .end_array();
     out.end_array();
   };
-  blocks("send", action.send, action.send_offsets);
-  blocks("receive", action.receive, action.receive_offsets);
+  const ExchangeTable& moved = entry.exchange;
+  blocks("send", moved.source, moved.send_bytes, moved.send_offsets);
+  blocks("receive", moved.target, moved.receive_bytes, moved.receive_offsets);
 }
 
-void write_actions(JsonWriter& out, const PlacedSchedule& schedule) {
+void write_actions(JsonWriter& out, const PlacedSchedule& schedule,
+                   int64_t wire) {
   out.member("actions").begin_array();
-  for (const PlacedAction& action : schedule.actions) {
-    out.begin_object().field("kind", kind_text(action));
-    out.field("label", action.label).member("tensors").values(action.tensors);
-    if (action.is_in_rooms())
-      write_exchange(out, action);
-    else if (action.kind == EntryKind::kAllToAll)
-      write_all_to_all(out, action);
-    if (action.kind == EntryKind::kBroadcast) write_broadcast(out, action);
-    if (action.kind == EntryKind::kWait) out.field("for", action.item);
+  for (const ScheduleEntry& entry : schedule.actions) {
+    out.begin_object().field("kind", kind_text(entry));
+    out.field("label", entry.label).member("tensors").values(entry.tensors);
+    if (is_of_team(entry.purpose))
+      write_exchange(out, entry);
+    else if (entry.kind == EntryKind::kAllToAll)
+      write_all_to_all(out, schedule, entry, wire);
+    if (entry.kind == EntryKind::kBroadcast)
+      write_broadcast(out, schedule, entry);
+    if (entry.kind == EntryKind::kWait) out.field("for", entry.after[0]);
     out.end_object();
   }
   out.end_array();
@@ -138,7 +152,7 @@ std::string layout_json(const PlacedPlan& plan,
   out.member("groups").begin_array();
   for (const std::vector<int32_t>& group : schedule.groups) out.values(group);
   out.end_array();
-  write_actions(out, schedule);
+  write_actions(out, schedule, size_of(plan.options.wire));
   return out.end_object().take();
 }
 

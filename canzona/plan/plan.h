@@ -110,14 +110,19 @@ class OwnerLists {
 // appearance.
 std::vector<int32_t> distinct(std::span<const int32_t> owners);
 
-// The figures by which plans are compared, stored in plan.json.
-struct PlanSummary {
-  Ticks makespan;  // over a period: sum of the largest load of each step
-  Ticks bound;     // no plan with a single owner per matrix can be below this
-  Ticks team_bound = {};  // the same for plans with teams; 0 if off
-  double mean = 0;        // total load of a period / ranks
+// The figures by which the owners of plans are compared.
+struct LoadSummary {
+  Ticks makespan;   // over a period: sum of the largest load of each step
+  Ticks bound;      // no plan with a single owner per matrix can be below this
+  double mean = 0;  // total load of a period / ranks
   int32_t idle_ranks = 0;
   Bytes bytes_per_rank_max;  // sent in one step
+  friend bool operator==(const LoadSummary&, const LoadSummary&) = default;
+};
+
+// The figures by which plans are compared, stored in plan.json.
+struct PlanSummary : LoadSummary {
+  Ticks team_bound = {};  // as `bound`, for plans with teams; 0 if off
   Bytes memory_per_rank_max;
   double memory_per_rank_mean = 0;
   double step_seconds_mean = 0;   // predicted, slowest rank, mean over a period

@@ -92,49 +92,14 @@ void add_bytes(const PlacedBytes& bytes, Document& out) {
   out.set("bytes", placed_bytes_value(bytes));
 }
 
-// An action as the views show it, with what it moves or waits for.
-struct ShownAction {
-  std::string what;
-  std::string with;
-  int64_t sent = 0;
-  int64_t received = 0;
-  bool moves = false;
-};
-
-int64_t bytes_to_others(const std::vector<int32_t>& group, int32_t rank,
-                        const std::vector<int64_t>& counts) {
-  int64_t sum = 0;
-  for (size_t i = 0; i < group.size(); ++i)
-    if (group[i] != rank) sum += counts[i];
-  return sum;
-}
-
-ShownAction shown_action(const PlacedPlan& plan, const PlacedSchedule& schedule,
-                         const PlacedAction& action) {
-  ShownAction out;
-  out.what = action.label;
-  if (action.kind == EntryKind::kWait)
-    out.what = cat("wait for ", schedule.actions[index(action.item)].label);
-  if (action.group < 0) return out;
-  const auto& group = schedule.groups[index(action.group)];
-  const int64_t wire = size_of(plan.options.wire);
-  out.moves = true;
-  if (action.kind == EntryKind::kAllToAll) {
-    out.with = few_ranks_text(group);
-    out.sent = bytes_to_others(group, schedule.rank, action.send);
-    out.received = bytes_to_others(group, schedule.rank, action.receive);
-    if (action.is_in_rooms()) return out;  // in bytes already
-    out.sent *= wire;
-    out.received *= wire;
-    return out;
-  }
-  const int64_t bytes = action.count * wire;
-  const bool root = action.root == schedule.rank;
-  out.with = root ? "to " + few_ranks_text(group)
-                  : fmt::format("from rank {}", action.root);
-  (root ? out.sent : out.received) =
-      root ? bytes * (std::ssize(group) - 1) : bytes;
-  return out;
+// Returns with whom an entry moves data.
+std::string moved_with(const PlacedSchedule& schedule,
+                       const ScheduleEntry& entry) {
+  if (entry.ranks_of < 0) return "";
+  const auto& group = schedule.groups[index(entry.ranks_of)];
+  if (entry.root < 0) return few_ranks_text(group);
+  return entry.root == schedule.rank ? "to " + few_ranks_text(group)
+                                     : fmt::format("from rank {}", entry.root);
 }
 
 void add_actions(const PlacedPlan& plan, int32_t rank, Document& out) {
@@ -145,14 +110,13 @@ void add_actions(const PlacedPlan& plan, int32_t rank, Document& out) {
   out.set("slot_bytes", schedule.slot_elements * size_of(plan.options.wire));
   out.set("room_bytes", schedule.room_bytes);
   Listing step;
-  for (const PlacedAction& action : schedule.actions) {
-    const ShownAction line = shown_action(plan, schedule, action);
+  for (const ScheduleEntry& action : schedule.actions) {
     Row& row = step.add().set("operation", kind_text(action));
-    row.set("label", line.what);
-    if (action.kind == EntryKind::kWait) row.set("for", action.item);
-    if (line.moves) {
-      row.set("group", action.group).set("sent", line.sent);
-      row.set("received", line.received);
+    row.set("label", action.label);
+    if (action.kind == EntryKind::kWait) row.set("for", action.after[0]);
+    if (action.ranks_of >= 0) {
+      row.set("group", action.ranks_of).set("sent", action.bytes.sent());
+      row.set("received", action.bytes.received());
       if (action.root >= 0) row.set("root", action.root);
     }
     std::vector<std::string> tensors;
@@ -231,15 +195,16 @@ PlacedSchedule shown_schedule(const PlacedPlan& plan, int32_t rank) {
 PlacedOrder placed_order(const PlacedPlan& plan, int32_t rank) {
   const PlacedSchedule schedule = shown_schedule(plan, rank);
   PlacedOrder out;
-  for (const PlacedAction& action : schedule.actions) {
+  for (const ScheduleEntry& action : schedule.actions) {
     if (out.rows.size() == kMostActions) {
       ++out.left_out;
       continue;
     }
-    const ShownAction line = shown_action(plan, schedule, action);
+    const bool moves = action.ranks_of >= 0;
     out.rows.push_back(
-        {line.what, line.with, line.moves ? human_bytes(line.sent) : "",
-         line.moves ? human_bytes(line.received) : "",
+        {action.label, moved_with(schedule, action),
+         moves ? human_bytes(action.bytes.sent()) : "",
+         moves ? human_bytes(action.bytes.received()) : "",
          action.tensors.empty() ? "" : grouped(std::ssize(action.tensors))});
   }
   return out;

@@ -93,7 +93,7 @@ void add_request(const PlacedPlan& plan, Document& out) {
 
 void add_balance(const PlacedPlan& plan, const PlacedFigures& figures,
                  Document& out) {
-  const PlacedSummary& s = plan.summary;
+  const LoadSummary& s = plan.summary;
   const auto period = static_cast<double>(figures.period);
   out.title("Balance");
   if (plan.matrices.empty()) {

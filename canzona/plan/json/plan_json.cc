@@ -188,24 +188,11 @@ void write_rule(const Plan& plan, JsonWriter& out) {
   out.end_object().end_object();
 }
 
-// Costs depend on the shape alone, so they are listed by shape, which ends with
-// its column heads if it has some.
-void write_costs(const Plan& plan, JsonWriter& out) {
-  std::map<MatrixShape, MatrixCost> by_shape;
-  for (size_t m = 0; m < plan.matrices.size(); ++m) {
-    by_shape.emplace(shape_of(plan.matrices[m]),
-                     plan.costs[m]);
-  }
-  out.member("cost").begin_object();
-  write_cost_basis(plan.cost_basis, out);
-  out.member("ticks").begin_array();
-  for (const auto& [shape, cost] : by_shape) {
-    out.begin_array().value(shape.rows).value(shape.cols);
-    out.value(cost.every_step.value()).value(cost.refresh.value());
-    if (shape.column_heads > 1) out.value(shape.column_heads);
-    out.end_array();
-  }
-  out.end_array().end_object();
+CostsByShape costs_by_shape(const Plan& plan) {
+  CostsByShape by_shape;
+  for (size_t m = 0; m < plan.matrices.size(); ++m)
+    by_shape.emplace(std::pair(0, shape_of(plan.matrices[m])), plan.costs[m]);
+  return by_shape;
 }
 
 void write_buckets(const PlanPart& part, JsonWriter& out) {
@@ -225,29 +212,18 @@ void write_buckets(const PlanPart& part, JsonWriter& out) {
   out.end_array();
 }
 
-void write_owners(const PlanPart& part, JsonWriter& out) {
+void write_decisions(const PlanPart& part, JsonWriter& out) {
   out.member("home").values(part.home);
   out.member("owners").begin_array();
-  for (size_t m = 0; m < part.owners.size(); ++m) {
-    const auto ranks = part.owners[m];
-    if (ranks.size() == 1) {
-      out.value(ranks.front());
-    } else {
-      out.values(ranks);
-    }
-  }
+  for (size_t m = 0; m < part.owners.size(); ++m)
+    write_owners(part.owners[m], out);
   out.end_array();
   out.member("micro_group").values(part.micro_group);
 }
 
 void write_summary(const PlanSummary& s, bool teams, JsonWriter& out) {
   out.member("predicted").begin_object();
-  out.field("makespan_ticks", s.makespan.value());
-  out.field("bound_ticks", s.bound.value());
-  if (teams) out.field("team_bound_ticks", s.team_bound.value());
-  out.field("mean_ticks", s.mean);
-  out.field("idle_ranks", s.idle_ranks);
-  out.field("bytes_per_rank_max", s.bytes_per_rank_max.value());
+  write_loads(s, teams ? std::optional(s.team_bound) : std::nullopt, out);
   out.field("memory_per_rank_max", s.memory_per_rank_max.value());
   out.field("memory_per_rank_mean", s.memory_per_rank_mean);
   out.field("step_seconds_mean", s.step_seconds_mean);
@@ -261,7 +237,7 @@ void write_plan_parts(const Plan& plan, JsonWriter& out) {
     out.begin_object();
     write_summary(part.summary, part.options.teams != kTeamsOff, out);
     write_buckets(part, out);
-    write_owners(part, out);
+    write_decisions(part, out);
     out.end_object();
   }
   out.end_array();
@@ -277,7 +253,7 @@ std::string write(const Plan& plan, const std::string& digest) {
   write_mesh(plan.mesh, out);
   write_rule(plan, out);
   write_options(plan.options, plan.mesh.homes(), out);
-  write_costs(plan, out);
+  write_costs(plan.cost_basis, costs_by_shape(plan), false, out);
   write_summary(plan.summary, plan.options.teams != kTeamsOff, out);
   out.field("traffic", traffic_name(plan.traffic));
   write_model(plan.model, out);
@@ -286,7 +262,7 @@ std::string write(const Plan& plan, const std::string& digest) {
     write_plan_parts(plan, out);
   } else {
     write_buckets(plan.parts.front(), out);
-    write_owners(plan.parts.front(), out);
+    write_decisions(plan.parts.front(), out);
   }
   out.end_object();
   return out.take() + "\n";
@@ -309,12 +285,42 @@ void write_links(const Links& links, JsonWriter& out) {
   out.end_object();
 }
 
-void write_cost_basis(const CostBasis& basis, JsonWriter& out) {
+void write_costs(const CostBasis& basis, const CostsByShape& costs,
+                 bool has_groups, JsonWriter& out) {
+  out.member("cost").begin_object();
   out.field("source", basis.source);
   out.field("seconds_per_tick", basis.seconds_per_tick);
   if (basis.element_wise_bytes_per_second > 0)
     out.field("element_wise_bytes_per_second",
               basis.element_wise_bytes_per_second);
+  out.member("ticks").begin_array();
+  for (const auto& [key, cost] : costs) {
+    const auto& [group, shape] = key;
+    out.begin_array();
+    if (has_groups) out.value(group);
+    out.value(shape.rows).value(shape.cols);
+    out.value(cost.every_step.value()).value(cost.refresh.value());
+    if (shape.column_heads > 1) out.value(shape.column_heads);
+    out.end_array();
+  }
+  out.end_array().end_object();
+}
+
+void write_owners(std::span<const int32_t> ranks, JsonWriter& out) {
+  if (ranks.size() == 1)
+    out.value(ranks.front());
+  else
+    out.values(ranks);
+}
+
+void write_loads(const LoadSummary& s, const std::optional<Ticks>& team_bound,
+                 JsonWriter& out) {
+  out.field("makespan_ticks", s.makespan.value());
+  out.field("bound_ticks", s.bound.value());
+  if (team_bound) out.field("team_bound_ticks", team_bound->value());
+  out.field("mean_ticks", s.mean);
+  out.field("idle_ranks", s.idle_ranks);
+  out.field("bytes_per_rank_max", s.bytes_per_rank_max.value());
 }
 
 }  // namespace canzona

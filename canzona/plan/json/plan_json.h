@@ -8,8 +8,12 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "canzona/base/json_reader.h"
 #include "canzona/base/json_writer.h"
@@ -54,17 +58,31 @@ std::string plan_to_json(const Plan& plan);
 // The digest that plan_to_json would store.
 std::string digest_of(const Plan& plan);
 
-// Reads what plan_to_json wrote. Throws UsageError if the text is not a plan.
-// If the digest does not match the contents, returns the plan with
-// `digest_matches` false.
-struct ReadPlan {
-  Plan plan;
+// A plan that was read. If the digest in the file does not match the contents,
+// `digest_matches` is false.
+template <class P>
+struct PlanOfFile {
+  P plan;
   bool digest_matches = true;
 };
+using ReadPlan = PlanOfFile<Plan>;
+
+// Reads what plan_to_json wrote. Throws UsageError if the text is not a plan.
 ReadPlan plan_from_json(std::string_view text, const std::string& where);
 
-// Writes the members of a cost basis into the open JSON object.
-void write_cost_basis(const CostBasis& basis, JsonWriter& out);
+// What plans of our own layouts and of given storage write alike.
+
+// The costs of matrices depend on their shape and, where the tensors of a plan
+// are updated in groups, on the group.
+using CostsByShape = std::map<std::pair<int32_t, MatrixShape>, MatrixCost>;
+// Writes the member "cost".
+void write_costs(const CostBasis& basis, const CostsByShape& costs,
+                 bool has_groups, JsonWriter& out);
+// Writes one owner as a number and several, or none, as a list.
+void write_owners(std::span<const int32_t> ranks, JsonWriter& out);
+// Writes members of "predicted".
+void write_loads(const LoadSummary& summary,
+                 const std::optional<Ticks>& team_bound, JsonWriter& out);
 // Writes links as the next value.
 void write_links(const Links& links, JsonWriter& out);
 

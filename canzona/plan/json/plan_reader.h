@@ -5,11 +5,15 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "canzona/base/error.h"
 #include "canzona/base/json_reader.h"
 #include "canzona/base/text.h"
+#include "canzona/plan/json/plan_json.h"
 #include "canzona/plan/plan.h"
 
 namespace canzona {
@@ -52,6 +56,17 @@ class PlanValues {
   std::string where_;
 };
 
+// Returns read(); names the file in errors that do not.
+template <class Read>
+auto naming_file(const std::string& where, const Read& read) {
+  try {
+    return read();
+  } catch (const UsageError& error) {
+    if (std::string_view(error.what()).starts_with(where)) throw;
+    throw UsageError(cat(where, ": ", error.what()));
+  }
+}
+
 // Reads the members "mesh", "rule", "options" and "traffic".
 void read_plan_request(const Json& root, const PlanValues& values,
                        SettledRequest& request);
@@ -67,6 +82,43 @@ void read_plan_decisions(const Json& object, const PlanValues& values,
                          PlanPart& part);
 void read_plan_summary(const Json& summary, const PlanValues& values,
                        const PlanOptions& options, PlanSummary& out);
+
+// What plans of our own layouts and of given storage have alike.
+
+// The most ticks of one matrix.
+inline constexpr int64_t kMaxTicks = int64_t{1} << 61;
+
+// Reads the member "cost". Rows begin with the number of a group if there are
+// `groups` of them.
+CostsByShape read_costs(const Json& cost, const PlanValues& values,
+                        std::optional<int64_t> groups, CostBasis& basis);
+// Throws UsageError if there is none.
+const MatrixCost& cost_of(const CostsByShape& costs, int32_t group,
+                          MatrixShape shape, const PlanValues& values);
+// Reads the members of "predicted" that write_loads() writes.
+void read_loads(const Json& summary, const PlanValues& values,
+                LoadSummary& out);
+
+// Throws UsageError if the file has another format or version.
+void require_format(const Json& root, const char* format, const char* what,
+                    int64_t version, int64_t team_version,
+                    const std::string& where);
+
+// Calls read(root), whose errors about words, tensors and rules do not name the
+// file, and compares the result with the digest in the file. `to_json` writes
+// such a plan.
+template <class P, class Read, class ToJson>
+PlanOfFile<P> read_checked(std::string_view text, const JsonLimits& limits,
+                           const Read& read, const ToJson& to_json) {
+  const Json root = parse_json(text, limits);
+  return naming_file(limits.what, [&] {
+    PlanOfFile<P> out{read(root)};
+    out.digest_matches = digest_of(out.plan) == out.plan.digest;
+    if (out.digest_matches)
+      require_canonical(root, text, to_json(out.plan), limits);
+    return out;
+  });
+}
 
 // Returns the number of matrices that split_into_matrices() would make.
 int64_t count_matrices(const Model& model, const Splits& splits);

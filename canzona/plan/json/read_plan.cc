@@ -275,7 +275,6 @@ namespace {
 
 constexpr int64_t kMaxPlanBytes = int64_t{1} << 30;
 constexpr int64_t kMaxPlanValues = 50'000'000;
-constexpr int64_t kMaxTicks = int64_t{1} << 61;
 
 class PlanReader {
  public:
@@ -320,33 +319,11 @@ class PlanReader {
     plan_.matrices = split_into_matrices(plan_.model, plan_.options.splits);
   }
 
-  void read_cost(const Json& c) {
-    constexpr const char* kRate = "element_wise_bytes_per_second";
-    require_known_keys(c, {"source", "seconds_per_tick", kRate, "ticks"},
-                       where_);
-    plan_.cost_basis.source = get_string(c, "source", where_);
-    plan_.cost_basis.seconds_per_tick =
-        in_.positive(c, "seconds_per_tick", kMostSecondsPerTick);
-    if (c.contains(kRate))
-      plan_.cost_basis.element_wise_bytes_per_second =
-          in_.number(c, kRate, kLeastRate, kMostRate);
-    std::map<MatrixShape, MatrixCost> by_shape;
-    for (const Json& e : in_.array(get_member(c, "ticks", where_), "ticks")) {
-      const bool has_heads = e.is_array() && e.size() == 5;
-      in_.row(e, has_heads ? 5 : 4, "ticks");
-      by_shape[{in_.integer(e[0], 0, kMaxDim, "rows"),
-                in_.integer(e[1], 0, kMaxDim, "columns"),
-                has_heads ? in_.integer(e[4], 2, kMaxDim, "heads") : 1}] = {
-          Ticks(in_.integer(e[2], 0, kMaxTicks, "ticks")),
-          Ticks(in_.integer(e[3], 0, kMaxTicks, "ticks"))};
-    }
-    for (const Matrix& m : plan_.matrices) {
-      const auto it = by_shape.find(shape_of(m));
-      if (it == by_shape.end()) {
-        in_.fail(cat("cost: no ticks for a matrix of ", to_string(shape_of(m))));
-      }
-      plan_.costs.push_back(it->second);
-    }
+  void read_cost(const Json& cost) {
+    const CostsByShape costs =
+        read_costs(cost, in_, std::nullopt, plan_.cost_basis);
+    for (const Matrix& m : plan_.matrices)
+      plan_.costs.push_back(cost_of(costs, 0, shape_of(m), in_));
   }
 
   // Returns the objects that hold the decisions of each part. Those of the only
@@ -407,40 +384,66 @@ JsonLimits plan_limits(std::string where) {
           .max_values = kMaxPlanValues};
 }
 
-Plan read(const Json& root, const std::string& where) {
-  if (!root.is_object() || !root.contains("format") ||
-      root["format"] != kPlanFormat) {
-    throw UsageError(cat(where, ": not a plan (expected \"format\": \"",
-                         kPlanFormat, "\")"));
-  }
-  const int64_t version = get_integer(root, "version", 0, INT32_MAX, where);
-  if (version != kPlanVersion && version != kTeamPlanVersion) {
-    throw UsageError(cat(where, ": plan version ", version, ", expected ",
-                         kPlanVersion, " or ", kTeamPlanVersion));
-  }
-  return PlanReader(root, where).run();
-}
-
-ReadPlan read_with_digest(std::string_view text, const std::string& where) {
-  const Json root = parse_json(text, plan_limits(where));
-  ReadPlan out;
-  out.plan = read(root, where);
-  out.digest_matches = digest_of(out.plan) == out.plan.digest;
-  if (out.digest_matches)
-    require_canonical(root, text, plan_to_json(out.plan), plan_limits(where));
-  return out;
-}
-
 }  // namespace
 
 ReadPlan plan_from_json(std::string_view text, const std::string& where) {
-  try {
-    return read_with_digest(text, where);
-  } catch (const UsageError& error) {
-    // Errors about the mesh, a rule or a tensor do not name the file.
-    if (std::string_view(error.what()).starts_with(where)) throw;
-    throw UsageError(cat(where, ": ", error.what()));
+  return read_checked<Plan>(
+      text, plan_limits(where),
+      [&](const Json& root) {
+        require_format(root, kPlanFormat, "a plan", kPlanVersion,
+                       kTeamPlanVersion, where);
+        return PlanReader(root, where).run();
+      },
+      plan_to_json);
+}
+
+CostsByShape read_costs(const Json& c, const PlanValues& in,
+                        std::optional<int64_t> groups, CostBasis& basis) {
+  constexpr const char* kRate = "element_wise_bytes_per_second";
+  const std::string& where = in.where();
+  require_known_keys(c, {"source", "seconds_per_tick", kRate, "ticks"}, where);
+  basis.source = get_string(c, "source", where);
+  basis.seconds_per_tick =
+      in.positive(c, "seconds_per_tick", kMostSecondsPerTick);
+  basis.element_wise_bytes_per_second =
+      c.contains(kRate) ? in.number(c, kRate, kLeastRate, kMostRate) : 0;
+  CostsByShape costs;
+  const size_t at = groups ? 1 : 0;  // where the shape begins in a row
+  for (const Json& row : in.array(get_member(c, "ticks", where), "ticks")) {
+    const bool has_heads = row.is_array() && row.size() == at + 5;
+    in.row(row, at + (has_heads ? 5 : 4), "ticks");
+    const int32_t group =
+        groups ? in.index(row[0], 0, *groups - 1, "group") : 0;
+    const MatrixShape shape{
+        in.integer(row[at], 0, kMaxDim, "rows"),
+        in.integer(row[at + 1], 0, kMaxDim, "columns"),
+        has_heads ? in.integer(row[at + 4], 2, kMaxDim, "heads") : 1};
+    costs[{group, shape}] = {
+        Ticks(in.integer(row[at + 2], 0, kMaxTicks, "ticks")),
+        Ticks(in.integer(row[at + 3], 0, kMaxTicks, "ticks"))};
   }
+  return costs;
+}
+
+const MatrixCost& cost_of(const CostsByShape& costs, int32_t group,
+                          MatrixShape shape, const PlanValues& in) {
+  const auto found = costs.find({group, shape});
+  if (found == costs.end())
+    in.fail(
+        cat("cost: no ticks for a ", shape.rows, "×", shape.cols, " matrix"));
+  return found->second;
+}
+
+void require_format(const Json& root, const char* format, const char* what,
+                    int64_t version, int64_t team_version,
+                    const std::string& where) {
+  if (!root.is_object() || !root.contains("format") || root["format"] != format)
+    throw UsageError(
+        cat(where, ": not ", what, " (expected \"format\": \"", format, "\")"));
+  const int64_t found = get_integer(root, "version", 0, INT32_MAX, where);
+  if (found != version && found != team_version)
+    throw UsageError(cat(where, ": plan version ", found, ", expected ",
+                         version, " or ", team_version));
 }
 
 }  // namespace canzona

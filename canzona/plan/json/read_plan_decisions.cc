@@ -173,6 +173,17 @@ class DecisionReader {
 
 }  // namespace
 
+void read_loads(const Json& s, const PlanValues& in, LoadSummary& out) {
+  const auto count = [&](const char* key, int64_t most = INT64_MAX) {
+    return get_integer(s, key, 0, most, in.where());
+  };
+  out.makespan = Ticks(count("makespan_ticks"));
+  out.bound = Ticks(count("bound_ticks"));
+  out.mean = get_number(s, "mean_ticks", in.where());
+  out.idle_ranks = static_cast<int32_t>(count("idle_ranks", INT32_MAX));
+  out.bytes_per_rank_max = Bytes(count("bytes_per_rank_max"));
+}
+
 void read_plan_summary(const Json& s, const PlanValues& in,
                        const PlanOptions& options, PlanSummary& out) {
   const std::string& where = in.where();
@@ -190,12 +201,7 @@ void read_plan_summary(const Json& s, const PlanValues& in,
   if (!teams && s.contains(kTeamBound))
     in.fail(cat(kTeamBound, " of a plan without teams"));
   if (teams) out.team_bound = Ticks(count(kTeamBound));
-  out.makespan = Ticks(count("makespan_ticks"));
-  out.bound = Ticks(count("bound_ticks"));
-  out.mean = get_number(s, "mean_ticks", where);
-  out.idle_ranks =
-      static_cast<int32_t>(get_integer(s, "idle_ranks", 0, INT32_MAX, where));
-  out.bytes_per_rank_max = Bytes(count("bytes_per_rank_max"));
+  read_loads(s, in, out);
   out.memory_per_rank_max = Bytes(count("memory_per_rank_max"));
   out.memory_per_rank_mean = get_number(s, "memory_per_rank_mean", where);
   const auto seconds = [&](const char* key) {

@@ -92,16 +92,10 @@ TEST(MakePlacedPlan, BadRequestsNameTheTensor) {
   };
   refused([](auto& r) { r.tensors.push_back(r.tensors[0]); },
           "tensor 'w': the name is used by two tensors");
-  refused(
-      [](auto& r) {
-        r.tensors[0].splits = {1, 2};
-      },
-      "tensor 'w': splits [1, 2] add up to 3 rows, expected 4");
-  refused(
-      [](auto& r) {
-        r.tensors[0].shape = {4, 0};
-      },
-      "tensor 'w': shape [4, 0]: expected sides of 1 to");
+  refused([](auto& r) { r.tensors[0].splits = {1, 2}; },
+          "tensor 'w': splits [1, 2] add up to 3 rows, expected 4");
+  refused([](auto& r) { r.tensors[0].shape = {4, 0}; },
+          "tensor 'w': shape [4, 0]: expected sides of 1 to");
   refused(
       [](auto& r) {
         r.tensors[0].shape = {int64_t{1} << 40, int64_t{1} << 40};
@@ -264,15 +258,19 @@ TEST(MakePlacedPlan, OwnersFillRoundsInOneOrder) {
 // Returns the bytes that a rank's actions send.
 int64_t sent_by_actions(const PlacedPlan& plan, int32_t rank) {
   const PlacedSchedule schedule = make_placed_schedule(plan, rank, 4);
-  int64_t elements = 0;
-  for (const PlacedAction& action : schedule.actions) {
-    if (action.kind == EntryKind::kAllToAll)
-      for (const int64_t count : action.send) elements += count;
-    if (action.kind == EntryKind::kBroadcast && action.root == rank)
-      elements +=
-          action.count * (std::ssize(schedule.groups[index(action.group)]) - 1);
+  const int64_t wire = plan.options.wire == DType::kFp32 ? 4 : 2;
+  int64_t sent = 0;
+  for (const ScheduleEntry& e : schedule.actions) {
+    int64_t own = 0;
+    if (e.kind == EntryKind::kAllToAll)
+      for (const int64_t bytes : e.exchange.send_bytes) own += bytes;
+    if (e.kind == EntryKind::kBroadcast && e.root == rank)
+      own = e.all.count * wire *
+            (std::ssize(schedule.groups[index(e.ranks_of)]) - 1);
+    EXPECT_EQ(own, e.bytes.sent()) << e.label;
+    sent += own;
   }
-  return elements * (plan.options.wire == DType::kFp32 ? 4 : 2);
+  return sent;
 }
 
 TEST(MakePlacedPlan, BytesAreThoseOfTheSchedule) {

@@ -132,7 +132,7 @@ std::vector<int64_t> longest_paths(const PlacedPlan& plan,
   for (size_t i = 0; i < plan.matrices.size(); ++i) {
     if (!shares.is_team(i)) continue;
     const PlacedMatrix& m = plan.matrices[i];
-    const MatrixCost cost{Ticks(shares.team(i).path),
+    const MatrixCost cost{Ticks(shares.of(i).path),
                           Ticks(shares.refresh(i).path)};
     const auto path =
         kinds.load(cost, plan.tensors[index(m.tensor)].group, m.phase);
@@ -238,9 +238,9 @@ void PlacedBasis::add_team_bytes(size_t matrix, std::vector<Moved>& out) const {
     const int64_t times =
         purpose == Purpose::kTeamNorms ? 2 : std::max(team.facts.segments, 1);
     for (team.member = 0; team.member < size; ++team.member) {
-      const TeamExchange moved = team_exchange(team, size, purpose);
+      const ExchangeTable moved = team_exchange(team, size, purpose);
       for (int32_t to = 0; to < size; ++to)
-        if (const int64_t bytes = moved.table.send_bytes[index(to)];
+        if (const int64_t bytes = moved.send_bytes[index(to)];
             to != team.member && bytes > 0)
           out.push_back({members[index(team.member)], members[index(to)], 0,
                          bytes * times});
@@ -327,9 +327,8 @@ std::vector<PlacedBytes> placed_bytes(const PlacedBasis& basis,
   return out;
 }
 
-PlacedSummary summarize_placed(const PlacedBasis& basis,
-                               const PlacedPlan& plan) {
-  PlacedSummary s;
+LoadSummary summarize_placed(const PlacedBasis& basis, const PlacedPlan& plan) {
+  LoadSummary s;
   s.makespan = placed_makespan(plan, basis.kinds());
   s.bound = placed_bound(
       basis, plan,

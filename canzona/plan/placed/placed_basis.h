@@ -188,7 +188,6 @@ struct PlacedBytes {
 std::vector<PlacedBytes> placed_bytes(const PlacedBasis& basis,
                                       const PlacedPlan& plan);
 
-PlacedSummary summarize_placed(const PlacedBasis& basis,
-                               const PlacedPlan& plan);
+LoadSummary summarize_placed(const PlacedBasis& basis, const PlacedPlan& plan);
 
 }  // namespace canzona

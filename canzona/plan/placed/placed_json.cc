@@ -7,6 +7,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
+#include "canzona/plan/cost/cost.h"
 #include "canzona/plan/json/plan_json.h"
 #include "canzona/plan/json/plan_reader.h"
 #include "canzona/plan/mesh.h"
@@ -61,42 +62,18 @@ void write_placed_groups(const PlacedPlan& plan, JsonWriter& out) {
   out.end_array();
 }
 
-// Costs depend on the group and the shape alone.
-void write_placed_costs(const PlacedPlan& plan, JsonWriter& out) {
-  std::map<std::pair<int32_t, MatrixShape>, MatrixCost> costs;
+CostsByShape placed_costs(const PlacedPlan& plan) {
+  CostsByShape costs;
   for (const PlacedMatrix& m : plan.matrices)
     costs.emplace(std::pair(plan.tensors[index(m.tensor)].group,
                             MatrixShape{m.rows, m.cols}),
                   m.cost);
-  out.member("cost").begin_object();
-  write_cost_basis(plan.cost_basis, out);
-  out.member("ticks").begin_array();
-  for (const auto& [key, cost] : costs) {
-    const auto& [group, shape] = key;
-    out.begin_array().value(group).value(shape.rows).value(shape.cols);
-    out.value(cost.every_step.value()).value(cost.refresh.value()).end_array();
-  }
-  out.end_array().end_object();
-}
-
-void write_placed_summary(const PlacedSummary& s, JsonWriter& out) {
-  out.member("predicted").begin_object();
-  out.field("makespan_ticks", s.makespan.value());
-  out.field("bound_ticks", s.bound.value());
-  out.field("mean_ticks", s.mean);
-  out.field("idle_ranks", s.idle_ranks);
-  out.field("bytes_per_rank_max", s.bytes_per_rank_max.value());
-  out.end_object();
+  return costs;
 }
 
 void write_placed_decisions(const PlacedPlan& plan, JsonWriter& out) {
   out.member("owners").begin_array();
-  for (const PlacedMatrix& m : plan.matrices) {
-    if (m.team.empty())
-      out.value(m.owner);
-    else
-      out.values(m.team);
-  }
+  for (const PlacedMatrix& m : plan.matrices) write_owners(m.owners(), out);
   out.end_array();
   out.member("rounds").begin_array();
   for (const PlacedMatrix& m : plan.matrices) out.value(m.round);
@@ -131,8 +108,10 @@ std::string write_placed_plan(const PlacedPlan& plan,
     write_links(plan.options.links, out);
   }
   write_placed_groups(plan, out);
-  write_placed_costs(plan, out);
-  write_placed_summary(plan.summary, out);
+  write_costs(plan.cost_basis, placed_costs(plan), true, out);
+  out.member("predicted").begin_object();
+  write_loads(plan.summary, std::nullopt, out);
+  out.end_object();
   write_placed_tensors(plan, out);
   write_placed_decisions(plan, out);
   out.end_object();
@@ -162,7 +141,6 @@ constexpr int64_t kMaxGroups = 10'000;
 constexpr int64_t kMaxSplits = 10'000;
 // Limit over all tensors and ranks, some of which store nothing.
 constexpr int64_t kMaxBoxLists = int64_t{1} << 23;
-constexpr int64_t kMaxPlacedTicks = int64_t{1} << 61;
 constexpr const char* kCostKey = "cost_table";
 
 JsonLimits placed_limits(const std::string& where) {
@@ -199,7 +177,7 @@ class PlacedValues {
       options.share_states = get_bool(root_, "share_states", where_);
     if (root_.contains("capacity_bytes"))
       options.capacity_bytes =
-          get_integer(root_, "capacity_bytes", 1, kMaxPlacedTicks, where_);
+          get_integer(root_, "capacity_bytes", 1, kMaxTicks, where_);
     if (root_.contains("strict_capacity"))
       options.strict_capacity = get_bool(root_, "strict_capacity", where_);
     if (root_.contains("ranks_per_node"))
@@ -418,52 +396,21 @@ class PlacedPlanReader : PlacedValues {
     }
   }
 
-  void read_cost(const Json& c) {
-    constexpr const char* kRate = "element_wise_bytes_per_second";
-    require_known_keys(c, {"source", "seconds_per_tick", kRate, "ticks"},
-                       where_);
-    CostBasis& basis = plan_.cost_basis;
-    basis.source = get_string(c, "source", where_);
-    basis.seconds_per_tick =
-        in_.positive(c, "seconds_per_tick", kMostSecondsPerTick);
-    basis.element_wise_bytes_per_second =
-        c.contains(kRate) ? in_.number(c, kRate, kLeastRate, kMostRate) : 0;
-    std::map<std::pair<int32_t, MatrixShape>, MatrixCost> known;
-    for (const Json& row : in_.array(get_member(c, "ticks", where_), "ticks")) {
-      in_.row(row, 5, "ticks");
-      const int32_t group =
-          in_.index(row[0], 0, std::ssize(plan_.groups) - 1, "group");
-      known[{group,
-             {in_.integer(row[1], 1, kMaxDim, "rows"),
-              in_.integer(row[2], 1, kMaxDim, "columns")}}] = {
-          Ticks(in_.integer(row[3], 0, kMaxPlacedTicks, "ticks")),
-          Ticks(in_.integer(row[4], 0, kMaxPlacedTicks, "ticks"))};
-    }
-    for (PlacedMatrix& m : plan_.matrices) {
-      const auto it =
-          known.find({plan_.tensors[index(m.tensor)].group, {m.rows, m.cols}});
-      if (it == known.end())
-        in_.fail(cat("cost: no ticks for a ", m.rows, "×", m.cols, " matrix"));
-      m.cost = it->second;
-    }
+  void read_cost(const Json& cost) {
+    const CostsByShape costs =
+        read_costs(cost, in_, std::ssize(plan_.groups), plan_.cost_basis);
+    for (PlacedMatrix& m : plan_.matrices)
+      m.cost = cost_of(costs, plan_.tensors[index(m.tensor)].group,
+                       {m.rows, m.cols}, in_);
     check_placed_work(plan_);
   }
 
-  void read_summary(const Json& p) {
-    require_known_keys(p,
+  void read_summary(const Json& predicted) {
+    require_known_keys(predicted,
                        {"makespan_ticks", "bound_ticks", "mean_ticks",
                         "idle_ranks", "bytes_per_rank_max"},
                        where_);
-    const auto count = [&](const char* key) {
-      return get_integer(p, key, 0, INT64_MAX, where_);
-    };
-    PlacedSummary& s = plan_.summary;
-    s.makespan = Ticks(count("makespan_ticks"));
-    s.bound = Ticks(count("bound_ticks"));
-    s.mean = get_number(p, "mean_ticks", where_);
-    s.idle_ranks = static_cast<int32_t>(
-        get_integer(p, "idle_ranks", 0, kMaxWorld, where_));
-    s.bytes_per_rank_max = Bytes(count("bytes_per_rank_max"));
+    read_loads(predicted, in_, plan_.summary);
   }
 
   void read_decisions() {
@@ -513,37 +460,6 @@ class PlacedPlanReader : PlacedValues {
   PlacedPlan plan_;
 };
 
-// Errors about words, tensors and rules do not name the file.
-template <class Read>
-auto naming_file(const std::string& where, Read read) {
-  try {
-    return read();
-  } catch (const UsageError& error) {
-    if (std::string_view(error.what()).starts_with(where)) throw;
-    throw UsageError(cat(where, ": ", error.what()));
-  }
-}
-
-ReadPlacedPlan read_placed_plan(const Json& root, std::string_view text,
-                                const std::string& where) {
-  if (!is_placed_plan(root))
-    throw UsageError(cat(where,
-                         ": not a plan of placed storage (expected "
-                         "\"format\": \"",
-                         kPlacedPlanFormat, "\")"));
-  const int64_t version = get_integer(root, "version", 0, INT32_MAX, where);
-  if (version != kPlacedVersion && version != kPlacedTeamVersion)
-    throw UsageError(cat(where, ": plan version ", version, ", expected ",
-                         kPlacedVersion, " or ", kPlacedTeamVersion));
-  ReadPlacedPlan out;
-  out.plan = PlacedPlanReader(root, where).run();
-  out.digest_matches = digest_of(out.plan) == out.plan.digest;
-  if (out.digest_matches)
-    require_canonical(root, text, placed_plan_to_json(out.plan),
-                      placed_limits(where));
-  return out;
-}
-
 }  // namespace
 
 PlacedInput read_placed_input(std::string_view text, const std::string& where) {
@@ -561,9 +477,14 @@ PlacedRequest read_placed(std::string_view text, const std::string& where) {
 
 ReadPlacedPlan placed_plan_from_json(std::string_view text,
                                      const std::string& where) {
-  const Json root = parse_json(text, placed_limits(where));
-  return naming_file(where,
-                     [&] { return read_placed_plan(root, text, where); });
+  return read_checked<PlacedPlan>(
+      text, placed_limits(where),
+      [&](const Json& root) {
+        require_format(root, kPlacedPlanFormat, "a plan of placed storage",
+                       kPlacedVersion, kPlacedTeamVersion, where);
+        return PlacedPlanReader(root, where).run();
+      },
+      placed_plan_to_json);
 }
 
 }  // namespace canzona

@@ -7,6 +7,7 @@
 
 #include "canzona/base/json_reader.h"
 #include "canzona/plan/cost/cost_table.h"
+#include "canzona/plan/json/plan_json.h"
 #include "canzona/plan/placed/placed_plan.h"
 
 namespace canzona {
@@ -43,12 +44,8 @@ std::string placed_plan_to_json(const PlacedPlan& plan);
 std::string digest_of(const PlacedPlan& plan);
 
 // Reads what placed_plan_to_json() wrote. Throws UsageError if the text is not
-// such a plan. If the digest does not match the contents, returns the plan with
-// `digest_matches` false; wrong decisions are reported by validate().
-struct ReadPlacedPlan {
-  PlacedPlan plan;
-  bool digest_matches = true;
-};
+// such a plan; wrong decisions are reported by validate().
+using ReadPlacedPlan = PlanOfFile<PlacedPlan>;
 ReadPlacedPlan placed_plan_from_json(std::string_view text,
                                      const std::string& where);
 

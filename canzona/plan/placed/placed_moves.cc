@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "canzona/plan/schedule/entries.h"
+#include "canzona/plan/schedule/round_maker.h"
 
 namespace canzona {
 
@@ -178,10 +179,13 @@ std::vector<RoundMembers> all_rounds(const PlacedPlan& plan) {
   return rounds;
 }
 
-class PlacedRoundsMaker {
+class PlacedRoundsMaker : public RoundMaker {
  public:
   explicit PlacedRoundsMaker(PlacedDraft& draft)
-      : draft_(draft), plan_(draft.plan), rank_(draft.rank), out_(draft.out) {}
+      : RoundMaker(draft.rank, Fields::kByPiece),
+        draft_(draft),
+        plan_(draft.plan),
+        out_(draft.out) {}
 
   PlacedExchange make() {
     const std::vector<RoundMembers> rounds = all_rounds(plan_);
@@ -194,22 +198,22 @@ class PlacedRoundsMaker {
   }
 
  private:
-  // The part of a matrix that one rank computes: all of it, its strips if a
-  // team shares it, or one block.
-  struct Share {
-    int32_t matrix = 0;
-    Rectangle within;
-    int32_t number = 0;  // among the shares of the matrix
-    int32_t block = -1;
-    bool is_alone = true;
+  // What goes to the ranks of the line, or comes from them, one after another.
+  struct Side {
+    int64_t at = 0;               // element of the slot
+    std::vector<int64_t> counts;  // elements, by rank of the line
   };
-  using SharesByOwner = std::map<int32_t, std::vector<Share>>;
-  // The matrices and blocks that this rank computes alone, by number, and the
-  // teams of its line, by matrix.
-  struct Computed {
-    std::map<std::pair<int32_t, int32_t>, SlotMatrix> alone;
-    std::map<int32_t, SharedMatrix> teams;
-  };
+
+  std::vector<Rectangle> pieces(int32_t matrix, int32_t rank) const override {
+    const std::vector<Piece> found = placed_pieces(plan_, matrix, rank);
+    return {found.begin(), found.end()};
+  }
+  int64_t num_fields(int32_t matrix) const override {
+    return draft_.facts_of_matrix(matrix).gather_fields();
+  }
+  int32_t kept_of(int32_t matrix) const override {
+    return draft_.kept_of(matrix);
+  }
 
   void find_num_slots() {
     exchange_.num_slots = kExchangeSlots;
@@ -222,20 +226,18 @@ class PlacedRoundsMaker {
   void add_round(size_t g, const RoundMembers& members,
                  std::vector<int64_t>& sizes) {
     const PlacedClass& c = plan_.classes[index(members.in_class)];
-    const std::vector<int32_t>* set = PlacedDraft::set_of(c, rank_);
+    const std::vector<int32_t>* set = PlacedDraft::set_of(c, self_);
     if (set == nullptr) return;
-    const auto slot =
-        static_cast<int32_t>(index(g) % index(exchange_.num_slots));
-    PlacedRound round;
-    round.number = static_cast<int32_t>(g);
+    begin();
+    round_.number = static_cast<int32_t>(g);
     PlacedMoves moves;
-    moves.slot = slot;
-    sizes[index(slot)] =
-        std::max(sizes[index(slot)], lay_out(c, *set, members, round, moves));
+    moves.tensors = tensors_in(members);
+    lay_out(c, *set, members, moves);
+    int64_t& size = sizes[slot_of(round_)];
+    size = std::max(size, round_.num_elements);
     exchange_.position_of_round[g] = static_cast<int32_t>(out_.rounds.size());
-    out_.rounds.push_back(std::move(round));
+    out_.rounds.push_back(std::move(round_));
     exchange_.moves.push_back(std::move(moves));
-    exchange_.tensors_in.push_back(tensors_in(members));
   }
 
   std::vector<int32_t> tensors_in(const RoundMembers& members) const {
@@ -246,302 +248,192 @@ class PlacedRoundsMaker {
     return {found.begin(), found.end()};
   }
 
-  // Lays out a slot that begins at 0; returns its size.
-  int64_t lay_out(const PlacedClass& c, const std::vector<int32_t>& set,
-                  const RoundMembers& members, PlacedRound& round,
-                  PlacedMoves& moves) {
-    const int32_t own_line = PlacedDraft::line_of(c, rank_);
+  size_t slot_of(const Round& round) const {
+    return index(round.number % exchange_.num_slots);
+  }
+
+  void lay_out(const PlacedClass& c, const std::vector<int32_t>& set,
+               const RoundMembers& members, PlacedMoves& moves) {
+    const int32_t own_line = PlacedDraft::line_of(c, self_);
     const std::vector<int32_t>& line = c.lines[index(own_line)];
     moves.line_group = draft_.add_group(line);
     moves.set_group = draft_.add_group(set);
     moves.line_size = static_cast<int32_t>(line.size());
-    SharesByOwner owned_by;
-    Computed computed;
-    for (int32_t m : members.matrices) {
-      add_shares(m, owned_by);
-      if (std::ranges::binary_search(line, draft_.matrix(m).owner)) {
-        add_team(m, line, computed);
-        if (moves_at_all(m))
-          moves.gather.is_empty = moves.scatter.is_empty = false;
-      }
-    }
-    const std::vector<Share> mine = owned_by[rank_];
-    for (const Share& share : mine) add_computed(share, computed);
-    const int64_t end_of_x = place_whole(line, mine, computed, moves);
-    const int64_t end_of_s = place_sent(line, owned_by, end_of_x, round, moves);
-    int64_t end = end_of_s;
+    const bool moves_any = add_matrices(members, line);
+    begin_computed();
+    const int64_t end_of_x = place_wholes(line);
+    int64_t end = place_shards(line, end_of_x);
     moves.blocks.resize(set.size());
     const auto place_block = [&](int32_t l, int64_t from) {
       const bool own = l == own_line;
       const std::vector<int32_t>& owners = c.lines[index(l)];
-      int64_t at = place_updates(owners, set[index(l)], owned_by, from, own,
-                                 computed, round, moves);
-      at = place_elements(members, l, own, at, round);
+      int64_t at = place_updates(owners, set[index(l)], from, own);
+      at = place_elements(members, l, own, at);
       moves.blocks[index(l)] = {set[index(l)], from, at - from};
       end = std::max(end, at);
-      if (!own) prepare_states(owners, owned_by, round);
+      if (!own) prepare_states(owners);
     };
     place_block(own_line, end_of_x);
     for (int32_t l = 0; l < std::ssize(set); ++l)
       if (l != own_line) place_block(l, aligned_elements(end));
-    for (auto& [key, one] : computed.alone)
-      round.computed.push_back(std::move(one));
-    round.batches = draft_.batches_of(round.computed);
-    for (auto& [m, team] : computed.teams) {
-      round.team_states.push_back(draft_.states_of(team));
-      round.teams.push_back(std::move(team));
-    }
-    choose_segments(round);
-    return aligned_elements(end);
+    round_.gather[0] = table(to_owners_, from_holders_, moves_any);
+    round_.scatter[0] = table(to_holders_, from_owners_, moves_any);
+    round_.num_elements = aligned_elements(end);
+    finish_computed();
+    add_updates();
   }
 
-  void add_shares(int32_t m, SharesByOwner& owned_by) {
-    const PlacedMatrix& it = draft_.matrix(m);
-    if (it.team.empty()) {
-      owned_by[it.owner].push_back({m, {0, it.rows, 0, it.cols}});
-      return;
-    }
-    int32_t number = 0;
-    for (const MatrixShare& share : draft_.shares().shares(index(m)))
-      for (size_t r = 0; r < share.rectangles.size(); ++r)
-        owned_by[share.t].push_back(
-            {m, share.rectangles[r], number++,
-             share.blocks.empty() ? -1 : share.blocks[r], false});
-  }
-  // Every rank of the line knows the teams of a round.
-  void add_team(int32_t m, const std::vector<int32_t>& line,
-                Computed& computed) {
-    if (!draft_.shares().is_team(index(m))) return;
-    SharedMatrix team = draft_.shares().shared_matrix(index(m), line, rank_);
-    team.kept = draft_.kept_of(m);
-    computed.teams.emplace(m, std::move(team));
-  }
-  void add_computed(const Share& share, Computed& computed) const {
-    if (computed.teams.contains(share.matrix)) return;
-    SlotMatrix& one = computed.alone[{share.matrix, share.block}];
-    one.kept = draft_.kept_of(share.matrix);
-    one.block = share.block;
-    one.own = share.within;
-  }
-
-  // Spreads what this rank computes alone over the segments of teams.
-  void choose_segments(PlacedRound& round) const {
-    int32_t segments = 1;
-    for (const SharedMatrix& team : round.teams)
-      segments = std::max(segments, team.facts.segments);
-    std::vector<int64_t> work;
-    for (const UpdateBatch& batch : round.batches)
-      work.push_back(draft_.work_of(batch));
-    const std::vector<int32_t> of = spread_over_segments(work, segments);
-    for (size_t b = 0; b < of.size(); ++b) round.batches[b].segment = of[b];
-  }
-
-  // Adds where fields of `part`, in the matrix, lie in W.
-  static void add_fields(const Share& share, Rectangle part, int64_t at,
-                         Computed& computed) {
-    target(share, part, computed).first->push_back({part, at, part.elements()});
-  }
-  static void add_update(const Share& share, Rectangle part, int64_t at,
-                         Computed& computed) {
-    target(share, part, computed).second->push_back({part, at, 0});
-  }
-  // Makes `part` relative to a block; returns the lists for it.
-  static std::pair<std::vector<SlotRectangle>*, std::vector<SlotRectangle>*>
-  target(const Share& share, Rectangle& part, Computed& computed) {
-    const auto team = computed.teams.find(share.matrix);
-    if (team != computed.teams.end())
-      return {&team->second.rectangles, &team->second.updates};
-    part.first_row -= share.within.first_row;
-    part.first_col -= share.within.first_col;
-    SlotMatrix& one = computed.alone.at({share.matrix, share.block});
-    return {&one.rectangles, &one.updates};
-  }
-
-  // Calls place(part of the share, number of the piece, whole piece) for what a
-  // rank stores of a share.
-  template <class Place>
-  static void for_each_part(const Share& share,
-                            const std::vector<Piece>& pieces,
-                            const Place& place) {
-    for (size_t p = 0; p < pieces.size(); ++p)
-      if (const Rectangle part = meet(pieces[p], share.within);
-          part.elements() > 0)
-        place(part, static_cast<int32_t>(p), pieces[p]);
-  }
-  // The same for this rank; does nothing if it stores none of the matrix.
-  template <class Place>
-  void for_each_own_part(const Share& share, const Place& place) const {
-    const int32_t k = draft_.kept_of(share.matrix);
-    if (k == std::ssize(out_.kept) ||
-        out_.kept[index(k)].matrix != share.matrix)
-      return;
-    for_each_part(share, out_.kept[index(k)].pieces,
-                  [&](const Rectangle& part, int32_t p, const Piece& piece) {
-                    place(SlotPiece{{piece, -1, piece.elements()}, k, p}, part);
+  // Every rank of the line knows the teams of a round. Returns false if nothing
+  // moves in it.
+  bool add_matrices(const RoundMembers& members,
+                    const std::vector<int32_t>& line) {
+    bool moves_any = false;
+    for (const int32_t m : members.matrices) {
+      const auto shares = draft_.shares().shares(index(m));
+      add_matrix(m, shares);
+      if (!std::ranges::binary_search(line, draft_.matrix(m).owner)) continue;
+      if (draft_.shares().is_team(index(m))) {
+        SharedMatrix team = draft_.shares().team_in(index(m), line, self_);
+        team.kept = kept_of(m);
+        add_team(std::move(team));
+      }
+      moves_any = moves_any ||
+                  std::ranges::any_of(shares, [&](const MatrixShare& share) {
+                    return elements_within(plan_, m, share.t,
+                                           share.rectangles) < share.elements();
                   });
-  }
-  // Adds a piece that lies at one place, or a part of one that is sent to
-  // several owners, whose parts come in the order of the shares.
-  static void add_piece(const Share& share, SlotPiece piece,
-                        const Rectangle& part, int64_t at,
-                        std::vector<SlotPiece>& pieces) {
-    if (share.is_alone) {
-      piece.at = at;
-      pieces.push_back(std::move(piece));
-      return;
     }
-    const auto known = std::ranges::find_if(pieces, [&](const SlotPiece& one) {
-      return one.kept == piece.kept && one.piece == piece.piece;
-    });
-    SlotPiece& whole =
-        known != pieces.end() ? *known : pieces.emplace_back(std::move(piece));
-    whole.parts.push_back({part, at, part.elements()});
+    return moves_any;
   }
 
-  bool moves_at_all(int32_t m) const {
-    return std::ranges::any_of(
-        draft_.shares().shares(index(m)), [&](const MatrixShare& share) {
-          return elements_within(plan_, m, share.t, share.rectangles) <
-                 share.elements();
-        });
+  // Adds batches and states of what this rank computes, spread over the
+  // segments of teams.
+  void add_updates() {
+    std::vector<SharedStates>& states = out_.updates.shared.emplace_back();
+    std::vector<UpdateBatch> batches = draft_.batches_of(round_.computed);
+    for (const SharedMatrix& team : round_.shared)
+      states.push_back(draft_.states_of(team));
+    std::vector<int64_t> work;
+    for (const UpdateBatch& batch : batches)
+      work.push_back(draft_.work_of(batch));
+    const std::vector<int32_t> of =
+        spread_over_segments(work, round_.num_segments());
+    for (size_t b = 0; b < of.size(); ++b) batches[b].segment = of[b];
+    out_.updates.batches.push_back(std::move(batches));
   }
-  int64_t fields_of(const Share& share) const {
-    return draft_.facts_of_matrix(share.matrix).gather_fields();
+
+  // Calls place(i, element), which returns the end of a block, for the i-th
+  // rank of the line but `last`, and counts what it placed.
+  template <class Place>
+  static int64_t place_side(const std::vector<int32_t>& line, int32_t last,
+                            int64_t at, Side& side, const Place& place) {
+    side = {at, std::vector<int64_t>(line.size(), 0)};
+    for (size_t i = 0; i < line.size(); ++i) {
+      if (line[i] == last) continue;
+      const int64_t first = at;
+      at = place(line[i], at);
+      side.counts[i] = at - first;
+    }
+    return at;
   }
 
   // Places W, and X if it is separate; returns the end of both.
-  int64_t place_whole(const std::vector<int32_t>& line,
-                      const std::vector<Share>& mine, Computed& computed,
-                      PlacedMoves& moves) {
-    moves.gather.received.assign(line.size(), 0);
-    moves.scatter.sent.assign(line.size(), 0);
-    const bool in_place = std::ranges::all_of(
-        mine, [this](const Share& share) { return fields_of(share) == 1; });
-    int64_t at = 0;
-    const auto place = [&](int32_t sender) {
-      for (const Share& share : mine)
-        for_each_part(share, placed_pieces(plan_, share.matrix, sender),
-                      [&](const Rectangle& part, int32_t, const Piece&) {
-                        add_fields(share, part, at, computed);
-                        at += part.elements() * fields_of(share);
-                      });
-    };
-    for (size_t i = 0; i < line.size(); ++i) {
-      if (line[i] == rank_) continue;
-      const int64_t first = at;
-      place(line[i]);
-      moves.gather.received[i] = at - first;
-    }
-    place(rank_);
-    const int64_t end_of_w = aligned_elements(at);
-    moves.scatter.sent_at = at = in_place ? 0 : end_of_w;
-    for (size_t i = 0; i < line.size(); ++i) {
-      if (line[i] == rank_) continue;
-      const int64_t first = at;
-      for (const Share& share : mine)
-        for_each_part(share, placed_pieces(plan_, share.matrix, line[i]),
-                      [&](const Rectangle& part, int32_t, const Piece&) {
-                        add_update(share, part, at, computed);
-                        at += part.elements();
-                      });
-      moves.scatter.sent[i] = at - first;
-    }
-    return in_place ? end_of_w : aligned_elements(at);
+  int64_t place_wholes(const std::vector<int32_t>& line) {
+    const Shares& mine = shares_of(self_);
+    int64_t at = place_side(line, self_, 0, from_holders_,
+                            [&](int32_t holder, int64_t first) {
+                              return place_whole(mine, holder, false, first);
+                            });
+    const int64_t end = aligned_elements(place_whole(mine, self_, true, at));
+    const bool in_place = std::ranges::all_of(mine, [this](const Share& share) {
+      return num_fields(share.matrix) == 1;
+    });
+    at = place_side(
+        line, self_, in_place ? 0 : end, to_holders_,
+        [&](int32_t holder, int64_t first) {
+          return place(
+              mine, holder, true, first,
+              [this](const Share& share, const Rectangle& part, int32_t,
+                     int64_t to, int64_t) { add_update(share, part, to); });
+        });
+    return in_place ? end : aligned_elements(at);
   }
 
-  // Places S, and the rank's own pieces of what it computes, which are last in
-  // W.
-  int64_t place_sent(const std::vector<int32_t>& line,
-                     const SharesByOwner& owned_by, int64_t first,
-                     PlacedRound& round, PlacedMoves& moves) {
-    moves.gather.sent.assign(line.size(), 0);
-    moves.gather.sent_at = first;
-    int64_t at = first;
-    for (size_t i = 0; i < line.size(); ++i) {
-      const auto list = owned_by.find(line[i]);
-      if (list == owned_by.end() || line[i] == rank_) continue;
-      const int64_t begin = at;
-      for (const Share& share : list->second) at = prepare(share, at, round);
-      moves.gather.sent[i] = at - begin;
-    }
-    int64_t own = 0;
-    for (const int64_t count : moves.gather.received) own += count;
-    if (const auto mine = owned_by.find(rank_); mine != owned_by.end())
-      for (const Share& share : mine->second) own = prepare(share, own, round);
-    return at;
-  }
-  int64_t prepare(const Share& share, int64_t at, PlacedRound& round) const {
-    for_each_own_part(share, [&](SlotPiece piece, const Rectangle& part) {
-      add_piece(share, std::move(piece), part, at, round.prepared);
-      at += part.elements() * fields_of(share);
-    });
-    return at;
+  int64_t place_shards(const std::vector<int32_t>& line, int64_t first) {
+    return place_side(line, self_, first, to_owners_,
+                      [&](int32_t owner, int64_t at) {
+                        return place_sent(shares_of(owner), at);
+                      });
   }
 
   // Advances the states that this rank keeps of matrices gathered by another
   // line.
-  void prepare_states(const std::vector<int32_t>& line,
-                      const SharesByOwner& owned_by, PlacedRound& round) const {
-    for (int32_t o : line) {
-      const auto list = owned_by.find(o);
-      if (list == owned_by.end()) continue;
-      for (const Share& share : list->second) {
+  void prepare_states(const std::vector<int32_t>& line) {
+    for (const int32_t owner : line)
+      for (const Share& share : shares_of(owner)) {
         const int32_t m = share.matrix;
         if (share.number > 0 || plan_.options.share_states ||
             draft_.facts_of_matrix(m).applies_to_states() ||
             out_.states_of[index(draft_.matrix(m).tensor)].empty())
           continue;
-        const PlacedMatrix& it = draft_.matrix(m);
-        for_each_own_part({m, {0, it.rows, 0, it.cols}},
-                          [&](SlotPiece piece, const Rectangle&) {
-                            round.prepared.push_back(std::move(piece));
-                          });
+        const std::vector<Rectangle> own = pieces(m, self_);
+        for (size_t p = 0; p < own.size(); ++p)
+          if (own[p].elements() > 0)
+            round_.prepared.push_back(
+                {{own[p], -1, 0}, kept_of(m), static_cast<int32_t>(p)});
       }
-    }
   }
 
   // Places the block of one line: by owner, the root's own last.
   int64_t place_updates(const std::vector<int32_t>& line, int32_t root,
-                        const SharesByOwner& owned_by, int64_t at, bool own,
-                        Computed& computed, PlacedRound& round,
-                        PlacedMoves& moves) {
-    if (own) {
-      moves.scatter.received.assign(line.size(), 0);
-      moves.scatter.received_at = at;
-    }
-    const auto place = [&](int32_t owner) {
-      const auto list = owned_by.find(owner);
-      if (list == owned_by.end()) return;
-      for (const Share& share : list->second)
-        for_each_own_part(share, [&](SlotPiece piece, const Rectangle& part) {
-          add_piece(share, std::move(piece), part, at, round.applied);
-          if (owner == rank_) add_update(share, part, at, computed);
-          at += part.elements();
-        });
+                        int64_t first, bool own) {
+    const auto place_of = [&](int32_t owner, int64_t from) {
+      return place(shares_of(owner), self_, true, from,
+                   [&](const Share& share, const Rectangle& part, int32_t piece,
+                       int64_t at, int64_t) {
+                     add_piece(share, part, piece, at, 0, round_.applied);
+                     if (owner == self_) add_update(share, part, at);
+                   });
     };
-    for (size_t i = 0; i < line.size(); ++i) {
-      if (line[i] == root) continue;
-      const int64_t first = at;
-      place(line[i]);
-      if (own) moves.scatter.received[i] = at - first;
-    }
-    place(root);
-    return at;
+    Side others;
+    const int64_t end =
+        place_side(line, root, first, own ? from_owners_ : others, place_of);
+    return place_of(root, end);
   }
 
   // Places the new weights of element-wise tensors that a line keeps.
   int64_t place_elements(const RoundMembers& members, int32_t line, bool own,
-                         int64_t at, PlacedRound& round) const {
+                         int64_t at) {
     const int64_t wide = plan_.options.wire == DType::kBf16 ? 2 : 1;
     for (int32_t e : members.elements) {
       const PlacedElements& it = plan_.elements[index(e)];
-      const int64_t count = stored_elements(plan_, it.tensor, rank_);
+      const int64_t count = stored_elements(plan_, it.tensor, self_);
       if (it.line != line || count == 0) continue;
       at = aligned_elements(at);
-      (own ? round.shared : round.taken).push_back({it.tensor, count, at});
+      (own ? round_.given : round_.taken).push_back({it.tensor, count, at});
       at += count * wide;
     }
     return at;
+  }
+
+  ExchangeTable table(const Side& send, const Side& receive,
+                      bool moves_any) const {
+    ExchangeTable out;
+    out.empty = !moves_any;
+    const auto set = [this](const Side& side, Extent& area,
+                            std::vector<int64_t>& bytes,
+                            std::vector<int64_t>& offsets) {
+      const int64_t wire = size_of(plan_.options.wire);
+      area.first = side.at * wire;
+      for (const int64_t count : side.counts) {
+        offsets.push_back(area.count);
+        bytes.push_back(count * wire);
+        area.count += count * wire;
+      }
+    };
+    set(send, out.source, out.send_bytes, out.send_offsets);
+    set(receive, out.target, out.receive_bytes, out.receive_offsets);
+    return out;
   }
 
   void place_slots(const std::vector<int64_t>& sizes) {
@@ -550,41 +442,15 @@ class PlacedRoundsMaker {
       first.push_back(out_.slot_elements);
       out_.slot_elements += size;
     }
-    for (size_t r = 0; r < out_.rounds.size(); ++r) {
-      const int64_t base = first[index(exchange_.moves[r].slot)];
-      PlacedRound& round = out_.rounds[r];
-      const auto shift = [base](std::vector<SlotRectangle>& list) {
-        for (SlotRectangle& rectangle : list) rectangle.at += base;
-      };
-      for (auto* pieces : {&round.prepared, &round.applied})
-        for (SlotPiece& p : *pieces) {
-          if (p.at >= 0) p.at += base;
-          shift(p.parts);
-        }
-      for (SlotMatrix& one : round.computed) {
-        shift(one.rectangles);
-        shift(one.updates);
-      }
-      for (SharedMatrix& team : round.teams) {
-        shift(team.rectangles);
-        shift(team.updates);
-      }
-      for (auto* list : {&round.shared, &round.taken})
-        for (ElementTensor& elements : *list) elements.at += base;
-      for (PlacedTables* tables :
-           {&exchange_.moves[r].gather, &exchange_.moves[r].scatter}) {
-        tables->sent_at += base;
-        tables->received_at += base;
-      }
-      for (PlacedBlock& block : exchange_.moves[r].blocks) block.at += base;
-    }
+    for (Round& round : out_.rounds) round.slot_at = first[slot_of(round)];
   }
 
   PlacedDraft& draft_;
   const PlacedPlan& plan_;
-  const int32_t rank_;
   PlacedSchedule& out_;
   PlacedExchange exchange_;
+  // Of the round, within the line.
+  Side to_owners_, from_holders_, to_holders_, from_owners_;
 };
 
 }  // namespace

@@ -86,22 +86,16 @@ class PlacedDraft {
   PlacedShares shares_;
 };
 
-// The exchange of one rank of a line; offsets are relative to its slot.
-struct PlacedTables {
-  std::vector<int64_t> sent, received;  // by rank of the line
-  int64_t sent_at = 0, received_at = 0;
-  bool is_empty = true;  // on every rank of the line
-};
 struct PlacedBlock {
   int32_t root = 0;
   int64_t at = 0, count = 0;
 };
+// A round of this rank: its groups, and what replicas send each other of it.
 struct PlacedMoves {
   int32_t line_group = -1, set_group = -1;
-  PlacedTables gather, scatter;
-  std::vector<PlacedBlock> blocks;  // by line
-  int32_t slot = 0;
   int32_t line_size = 0;
+  std::vector<PlacedBlock> blocks;  // by line, in elements of the slot
+  std::vector<int32_t> tensors;
 };
 
 // The rounds of all ranks, and this rank's share of them.
@@ -110,7 +104,6 @@ struct PlacedExchange {
   std::vector<int32_t>
       position_of_round;           // in the schedule; -1: not this rank's
   std::vector<PlacedMoves> moves;  // parallel to the schedule's rounds
-  std::vector<std::vector<int32_t>> tensors_in;
 };
 
 // Adds this rank's rounds and their slots to the schedule.

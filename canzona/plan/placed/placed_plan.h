@@ -126,21 +126,12 @@ struct PlacedElements {
                          const PlacedElements&) = default;
 };
 
-struct PlacedSummary {
-  Ticks makespan;  // over a period: sum of the largest load of each step
-  Ticks bound;     // no plan with a single owner per matrix can be below this
-  double mean = 0;
-  int32_t idle_ranks = 0;
-  Bytes bytes_per_rank_max;  // sent in one step
-  friend bool operator==(const PlacedSummary&, const PlacedSummary&) = default;
-};
-
 struct PlacedPlan : PlacedRequest {
   CostBasis cost_basis;
   std::vector<PlacedMatrix> matrices;    // in tensor order
   std::vector<PlacedElements> elements;  // in tensor order
   std::vector<PlacedClass> classes;
-  PlacedSummary summary;
+  LoadSummary summary;
   std::string digest;  // SHA-256 of the request and the decisions
 
   // Derived: the first matrix of each tensor, and one past the end.

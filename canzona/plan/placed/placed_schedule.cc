@@ -10,22 +10,26 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/placed/placed_moves.h"
-#include "canzona/plan/schedule/entries.h"
+#include "canzona/plan/schedule/step_maker.h"
 
 namespace canzona {
 namespace {
 
+// Adds what a rank does in every step regardless of rounds: the storage that it
+// counts, states with the shard, element-wise tensors and matrices whose pieces
+// never move.
 class PlacedStatesMaker {
  public:
   explicit PlacedStatesMaker(PlacedDraft& draft)
       : draft_(draft), plan_(draft.plan), rank_(draft.rank), out_(draft.out) {}
 
-  void make() {
+  // Returns the batches of matrices whose pieces never move.
+  std::vector<UpdateBatch> make() {
     count_storage();
     find_kept_states();
     add_shard_states();
     add_elements();
-    add_local();
+    return local_batches();
   }
 
  private:
@@ -133,7 +137,7 @@ class PlacedStatesMaker {
     }
   }
 
-  void add_local() {
+  std::vector<UpdateBatch> local_batches() const {
     std::vector<SlotMatrix> owned;
     for (int32_t k = 0; k < std::ssize(out_.kept); ++k) {
       const PlacedMatrix& it = draft_.matrix(out_.kept[index(k)].matrix);
@@ -142,7 +146,7 @@ class PlacedStatesMaker {
       whole.kept = k;
       whole.own = {0, it.rows, 0, it.cols};
     }
-    out_.local = draft_.batches_of(owned);
+    return draft_.batches_of(owned);
   }
 
   PlacedDraft& draft_;
@@ -152,263 +156,162 @@ class PlacedStatesMaker {
   std::vector<std::vector<Extent>> kept_;  // by tensor
 };
 
-// Adds what a rank does in every step regardless of rounds: the storage that it
-// counts, states with the shard, element-wise tensors and matrices whose pieces
-// never move.
-void add_placed_states(PlacedDraft& draft) { PlacedStatesMaker(draft).make(); }
-
-class PlacedActionsMaker {
+// The step of a rank on given storage.
+class PlacedStep : public StepMaker {
  public:
-  PlacedActionsMaker(PlacedDraft& draft, const PlacedExchange& exchange)
-      : draft_(draft), out_(draft.out), exchange_(exchange) {}
+  PlacedStep(const PlacedDraft& draft, const PlacedExchange& exchange)
+      : StepMaker({.num_slots = exchange.num_slots,
+                   .is_ordered = false,
+                   .lists_idle = false}),
+        draft_(draft),
+        out_(draft.out),
+        exchange_(exchange) {}
 
-  // Adds this rank's part of the stages of all rounds.
-  void add_actions() {
-    const size_t num_rounds = exchange_.position_of_round.size();
-    moving_.resize(out_.rounds.size());
-    if (num_rounds == 0) add_elements_and_local();
-    for (const ExchangeStage& stage : exchange_order(
-             static_cast<int32_t>(num_rounds), exchange_.num_slots)) {
-      add_stage(stage);
-      if (stage.round == 0 && stage.purpose == Purpose::kGatherMatrices)
-        add_elements_and_local();
-    }
-    add_waits(in_rooms_);
+  std::vector<ScheduleEntry> run() {
+    return with_waits(make(out_.rounds, exchange_.position_of_round));
   }
 
  private:
-  int32_t add(PlacedAction action) {
-    out_.actions.push_back(std::move(action));
-    return static_cast<int32_t>(out_.actions.size()) - 1;
+  const PlacedMoves& moves(int32_t round) const {
+    return exchange_.moves[index(round)];
   }
-  PlacedAction& add_compute(EntryKind kind, int32_t position, std::string label,
-                            std::vector<int32_t> tensors) {
-    add({.kind = kind,
-         .item = position,
-         .label = std::move(label),
-         .tensors = std::move(tensors)});
-    return out_.actions.back();
+  static ScheduleEntry named(EntryKind kind, std::string label,
+                             std::vector<int32_t> tensors) {
+    ScheduleEntry entry;
+    entry.kind = kind;
+    entry.label = std::move(label);
+    entry.tensors = std::move(tensors);
+    return entry;
   }
-  std::string label(std::string_view what, size_t position) const {
-    return cat(what, " round ", out_.rounds[position].number);
-  }
-
-  void add_wait(int32_t& action) {
-    if (action < 0) return;
-    add({.kind = EntryKind::kWait,
-         .item = action,
-         .label = cat("wait for ", out_.actions[index(action)].label)});
-    action = -1;
-  }
-  void add_waits(std::vector<int32_t>& actions) {
-    for (int32_t& action : actions) add_wait(action);
-    actions.clear();
-  }
-  int32_t add_all_to_all(size_t position, const PlacedTables& tables,
-                         std::string_view what) {
-    if (tables.is_empty) return -1;
-    return add({.kind = EntryKind::kAllToAll,
-                .label = label(what, position),
-                .tensors = exchange_.tensors_in[position],
-                .group = exchange_.moves[position].line_group,
-                .send_at = tables.sent_at,
-                .send = tables.sent,
-                .receive_at = tables.received_at,
-                .receive = tables.received});
+  ScheduleEntry of_round(EntryKind kind, std::string_view what,
+                         int32_t round) const {
+    ScheduleEntry entry =
+        named(kind, cat(what, " round ", out_.rounds[index(round)].number),
+              moves(round).tensors);
+    entry.round = round;
+    return entry;
   }
 
-  // The numbers of the actions that a round waits for.
-  struct OnTheWay {
-    int32_t gather = -1, scatter = -1;
-    std::vector<int32_t> broadcasts;
-    bool is_broadcast = false;
-  };
-
-  void broadcast(size_t position, OnTheWay& moving) {
-    if (std::exchange(moving.is_broadcast, true)) return;
-    const PlacedMoves& moves = exchange_.moves[position];
-    if (moves.set_group < 0) return;
-    add_wait(moving.scatter);
-    for (const PlacedBlock& block : moves.blocks)
-      if (block.count > 0)
-        moving.broadcasts.push_back(
-            add({.kind = EntryKind::kBroadcast,
-                 .label = label(cat("updates of rank ", block.root, " in"),
-                                position),
-                 .tensors = exchange_.tensors_in[position],
-                 .group = moves.set_group,
-                 .receive_at = block.at,
-                 .root = block.root,
-                 .count = block.count}));
-  }
-
-  void add_elements_and_local() {
+  void add_unmoved() override {
     std::vector<int32_t> tensors;
     for (const ElementTensor& it : out_.elements) tensors.push_back(it.tensor);
     if (!tensors.empty())
-      add_compute(EntryKind::kUpdateElements, -1, "elements",
-                  std::move(tensors));
+      add(named(EntryKind::kUpdateElements, "elements", std::move(tensors)));
     std::set<int32_t> found;
-    for (const UpdateBatch& batch : out_.local)
+    for (const UpdateBatch& batch : out_.local())
       for (const int32_t k : batch.members)
         found.insert(draft_.matrix(out_.kept[index(k)].matrix).tensor);
     if (!found.empty())
-      add_compute(EntryKind::kUpdateMatrices, -1, "local matrices",
-                  {found.begin(), found.end()});
+      add(named(EntryKind::kUpdateMatrices, "local matrices",
+                {found.begin(), found.end()}));
   }
 
-  void add_stage(const ExchangeStage& stage) {
-    const bool scatters = stage.purpose == Purpose::kScatterMatrices;
-    // A round's updates are broadcast to replicas one transform after they
-    // arrived.
-    if (scatters && stage.round > 0 && here(stage.round - 1))
-      broadcast(position(stage.round - 1), moving_[position(stage.round - 1)]);
-    if (!here(stage.round)) return;
-    const size_t p = position(stage.round);
-    OnTheWay& moving = moving_[p];
-    if (stage.kind == EntryKind::kPrepare) {
-      add_compute(EntryKind::kPrepare, static_cast<int32_t>(p),
-                  label("prepare", p), exchange_.tensors_in[p]);
-      return;
+  ScheduleEntry compute(EntryKind kind, int32_t round, int32_t) override {
+    return of_round(kind, word_of(kind), round);
+  }
+
+  ScheduleEntry exchange(Purpose purpose, int32_t round,
+                         const ExchangeTable& table) override {
+    ScheduleEntry entry = of_round(
+        EntryKind::kAllToAll,
+        purpose == Purpose::kGatherMatrices ? "gather" : "scatter", round);
+    entry.purpose = purpose;
+    entry.ranks_of = moves(round).line_group;
+    const std::vector<int32_t>& ranks = out_.groups[index(entry.ranks_of)];
+    entry.bytes = exchanged_bytes(
+        table, draft_.rank, [&](size_t i) { return ranks[i]; },
+        [this](int32_t rank) { return node_of(rank); });
+    entry.exchange = table;
+    return entry;
+  }
+
+  void name_team(const SharedMatrix& of, ScheduleEntry& entry) override {
+    const std::string name = placed_matrix_name(draft_.tensor_of(of.matrix),
+                                                draft_.matrix(of.matrix));
+    entry.label =
+        cat(entry.is_compute() ? word_of(entry.kind) : "exchange", " ", name);
+    entry.tensors = {draft_.matrix(of.matrix).tensor};
+  }
+
+  std::vector<ScheduleEntry> broadcasts(int32_t round) override {
+    std::vector<ScheduleEntry> out;
+    if (moves(round).set_group < 0) return out;
+    for (const PlacedBlock& block : moves(round).blocks) {
+      if (block.count == 0) continue;
+      out.push_back(of_round(EntryKind::kBroadcast,
+                             cat("updates of rank ", block.root, " in"),
+                             round));
+      out.back().ranks_of = moves(round).set_group;
+      out.back().root = block.root;
+      out.back().all = {block.at, block.count};
+      out.back().bytes = broadcast_bytes(out.back());
     }
-    if (stage.purpose == Purpose::kGatherMatrices) {
-      moving.gather = add_all_to_all(p, exchange_.moves[p].gather, "gather");
-      return;
+    return out;
+  }
+
+  WireBytes broadcast_bytes(const ScheduleEntry& entry) const {
+    WireBytes bytes;
+    const int64_t each = entry.all.count * size_of(draft_.plan.options.wire);
+    for (const int32_t rank : out_.groups[index(entry.ranks_of)]) {
+      const bool near = node_of(rank) == node_of(entry.root);
+      if (entry.root == draft_.rank && rank != entry.root)
+        (near ? bytes.sent_intra : bytes.sent_inter) += each;
+      else if (rank == draft_.rank && rank != entry.root)
+        (near ? bytes.received_intra : bytes.received_inter) += each;
     }
-    if (stage.kind == EntryKind::kTransform) {
-      add_wait(moving.gather);
-      return add_transforms(p);
-    }
-    if (scatters) {
-      moving.scatter = add_all_to_all(p, exchange_.moves[p].scatter, "scatter");
-      if (line_is_one(p)) broadcast(p, moving);
-      return;
-    }
-    broadcast(p, moving);
-    add_wait(moving.scatter);
-    add_waits(moving.broadcasts);
-    add_compute(EntryKind::kApply, static_cast<int32_t>(p), label("apply", p),
-                exchange_.tensors_in[p]);
+    return bytes;
   }
 
-  // The stages of a round's teams, and between them what this rank computes
-  // alone. A stage waits for what its team has exchanged before, and so does
-  // the exchange that passes on what another one brought. All rounds use the
-  // same rooms: the first stage also waits for those of the round before.
-  void add_transforms(size_t p) {
-    const std::vector<SharedMatrix>& teams = out_.rounds[p].teams;
-    std::vector<int32_t> segments;
-    for (const SharedMatrix& team : teams)
-      segments.push_back(team.facts.segments);
-    lay_out_rooms(teams);
-    add_waits(in_rooms_);
-    exchanged_.assign(teams.size(), {});
-    for (const TransformStage& stage : transform_order(segments)) {
-      if (stage.shared < 0)
-        add_alone(p, stage.segment);
-      else if (stage.kind == EntryKind::kAllToAll)
-        add_exchange(p, stage);
-      else if (takes_part(teams[index(stage.shared)], stage.kind))
-        add_team_stage(p, stage);
-    }
-    for (const std::vector<int32_t>& open : exchanged_)
-      in_rooms_.insert(in_rooms_.end(), open.begin(), open.end());
+  int32_t node_of(int32_t rank) const {
+    return rank / draft_.plan.options.ranks_per_node;
   }
 
-  void lay_out_rooms(const std::vector<SharedMatrix>& teams) {
-    rooms_.clear();
-    int64_t end = 0;
-    for (const SharedMatrix& team : teams) {
-      rooms_.push_back(end);
-      end += team_room(team).bytes;
-    }
-    out_.room_bytes = std::max(out_.room_bytes, end);
+  // Follows from the class alone, as does whether a broadcast is issued at
+  // once.
+  bool is_scattered_first(int32_t round) override {
+    return moves(round).line_group >= 0;
   }
 
-  void add_alone(size_t p, int32_t segment) {
-    const PlacedRound& round = out_.rounds[p];
-    const bool works =
-        round.teams.empty() || (segment == 0 && !round.shared.empty()) ||
-        std::ranges::any_of(round.batches, [&](const UpdateBatch& batch) {
-          return batch.segment == segment;
-        });
-    if (works)
-      add_compute(EntryKind::kTransform, static_cast<int32_t>(p),
-                  label("transform", p), exchange_.tensors_in[p])
-          .segment = segment;
+  bool works_alone(int32_t round, int32_t segment) override {
+    const Round& of = out_.rounds[index(round)];
+    return of.shared.empty() || (segment == 0 && !of.given.empty()) ||
+           std::ranges::any_of(out_.updates.batches[index(round)],
+                               [&](const UpdateBatch& batch) {
+                                 return batch.segment == segment;
+                               });
   }
 
-  std::string team_label(size_t p, const TransformStage& stage) const {
-    const int32_t m = out_.rounds[p].teams[index(stage.shared)].matrix;
-    return placed_matrix_name(draft_.tensor_of(m), draft_.matrix(m));
-  }
-  std::vector<int32_t> team_tensor(size_t p, const TransformStage& stage) {
-    return {
-        draft_.matrix(out_.rounds[p].teams[index(stage.shared)].matrix).tensor};
+  int32_t num_planes(int32_t round) const override {
+    return moves(round).line_size;
   }
 
-  void add_team_stage(size_t p, const TransformStage& stage) {
-    add_waits(exchanged_[index(stage.shared)]);
-    PlacedAction& action =
-        add_compute(stage.kind, static_cast<int32_t>(p),
-                    cat(word_of(stage.kind), " ", team_label(p, stage)),
-                    team_tensor(p, stage));
-    action.team = stage.shared;
-    action.segment = stage.segment;
-  }
-
-  void add_exchange(size_t p, const TransformStage& stage) {
-    const SharedMatrix& team = out_.rounds[p].teams[index(stage.shared)];
-    if (!is_exchanged(team.facts, stage.purpose, true)) return;
-    std::vector<int32_t>& open = exchanged_[index(stage.shared)];
-    if (stage.purpose == Purpose::kTeamPasses) add_waits(open);
-    const TeamExchange moved =
-        team_exchange(team, exchange_.moves[p].line_size, stage.purpose);
-    const auto at = [](const Extent& area, std::vector<int64_t> offsets,
-                       int64_t room) {
-      for (int64_t& offset : offsets) offset += room + area.first;
-      return offsets;
+  // Puts a wait before the first entry that needs a collective, and waits for
+  // all others at the end.
+  static std::vector<ScheduleEntry> with_waits(
+      std::vector<ScheduleEntry> entries) {
+    std::vector<ScheduleEntry> out;
+    std::vector<int32_t> place(entries.size(), -1);  // in `out`
+    const auto wait = [&](int32_t before) {
+      const int32_t at = std::exchange(place[index(before)], -1);
+      if (at < 0) return;
+      out.push_back(
+          named(EntryKind::kWait, cat("wait for ", out[index(at)].label), {}));
+      out.back().after = {at};
     };
-    const int64_t room = rooms_[index(stage.shared)];
-    PlacedAction action{.kind = EntryKind::kAllToAll,
-                        .item = static_cast<int32_t>(p),
-                        .label = cat("exchange ", team_label(p, stage)),
-                        .tensors = team_tensor(p, stage),
-                        .purpose = stage.purpose,
-                        .team = stage.shared,
-                        .segment = stage.segment,
-                        .group = exchange_.moves[p].line_group,
-                        .send = moved.table.send_bytes,
-                        .receive = moved.table.receive_bytes};
-    action.send_offsets = at(moved.source, moved.table.send_offsets, room);
-    action.receive_offsets =
-        at(moved.target, moved.table.receive_offsets, room);
-    open.push_back(add(std::move(action)));
+    for (size_t e = 0; e < entries.size(); ++e) {
+      for (const int32_t before : std::exchange(entries[e].after, {}))
+        wait(before);
+      if (!entries[e].is_compute()) place[e] = static_cast<int32_t>(out.size());
+      out.push_back(std::move(entries[e]));
+    }
+    for (size_t e = 0; e < entries.size(); ++e) wait(static_cast<int32_t>(e));
+    return out;
   }
 
-  bool here(int32_t round) const {
-    return exchange_.position_of_round[index(round)] >= 0;
-  }
-  size_t position(int32_t round) const {
-    return index(exchange_.position_of_round[index(round)]);
-  }
-  // True if the line is a single rank; follows from the class alone, as does
-  // whether a broadcast is issued at once.
-  bool line_is_one(size_t p) const { return exchange_.moves[p].line_group < 0; }
-
-  PlacedDraft& draft_;
-  PlacedSchedule& out_;
+  const PlacedDraft& draft_;
+  const PlacedSchedule& out_;
   const PlacedExchange& exchange_;
-  std::vector<OnTheWay> moving_;
-  std::vector<int64_t> rooms_;  // of the round's teams: first bytes
-  std::vector<std::vector<int32_t>> exchanged_;  // by team: not waited for yet
-  std::vector<int32_t> in_rooms_;                // the same, of earlier rounds
 };
-
-// Adds the actions of the rank in order, once its rounds are known.
-void add_placed_actions(PlacedDraft& draft, const PlacedExchange& exchange) {
-  PlacedActionsMaker(draft, exchange).add_actions();
-}
 
 // Returns the position of a matrix in a box's own stack; -1 if it is not there.
 int64_t stack_place(const PlacedTensor& tensor, const Box& box,
@@ -469,17 +372,10 @@ int64_t PlacedState::elements() const {
   return product;
 }
 
-bool PlacedAction::moves() const {
-  const auto any = [](const std::vector<int64_t>& counts) {
-    return std::ranges::any_of(counts, [](int64_t n) { return n > 0; });
-  };
-  return count > 0 || any(send) || any(receive);
-}
-
-std::string_view kind_text(const PlacedAction& action) {
-  if (action.is_compute()) return "compute";
-  if (action.is_in_rooms()) return "exchange";
-  switch (action.kind) {
+std::string_view kind_text(const ScheduleEntry& entry) {
+  if (entry.is_compute()) return "compute";
+  if (is_of_team(entry.purpose)) return "exchange";
+  switch (entry.kind) {
     case EntryKind::kAllToAll:
       return "all_to_all";
     case EntryKind::kBroadcast:
@@ -495,8 +391,13 @@ PlacedSchedule make_placed_schedule(const PlacedPlan& plan, int32_t rank,
     throw UsageError(cat("rank ", rank, " of a plan for ", plan.world,
                          " ranks; expected 0 to ", plan.world - 1));
   PlacedDraft draft(plan, rank, width);
-  add_placed_states(draft);
-  add_placed_actions(draft, add_placed_rounds(draft));
+  std::vector<UpdateBatch> local = PlacedStatesMaker(draft).make();
+  const PlacedExchange exchange = add_placed_rounds(draft);
+  draft.out.updates.batches.push_back(std::move(local));
+  for (const Round& round : draft.out.rounds)
+    draft.out.room_bytes =
+        std::max(draft.out.room_bytes, rooms_of(round.shared).back());
+  draft.out.actions = PlacedStep(draft, exchange).run();
   return std::move(draft.out);
 }
 

@@ -3,7 +3,7 @@
 // from the plan alone, before any memory is touched.
 //
 //   const PlacedSchedule schedule = make_placed_schedule(plan, rank, width);
-//   for (const PlacedAction& action : schedule.actions) …
+//   for (const ScheduleEntry& entry : schedule.actions) …
 //
 // *Rounds.* The rounds of all classes have one global order, class by class; a
 // rank takes part in the rounds of the classes whose lines it is in. In each
@@ -49,7 +49,7 @@
 
 #include "canzona/plan/placed/placed_plan.h"
 #include "canzona/plan/ranges.h"
-#include "canzona/plan/schedule/bucket_collectives.h"
+#include "canzona/plan/schedule/entries.h"
 #include "canzona/plan/schedule/rounds.h"
 #include "canzona/plan/schedule/updates.h"
 
@@ -90,68 +90,18 @@ struct PlacedState {
   int64_t elements() const;
 };
 
-// An element-wise tensor on this rank. New weights travel between replicas as
-// fp32, whatever the wire dtype.
-struct ElementTensor {
-  int32_t tensor = 0;
-  int64_t count = 0;
-  int64_t at = -1;  // element of the slots, if it is shared
-};
-
-struct PlacedRound {
-  int32_t number = 0;  // among the rounds of all classes
-  // Pieces whose states are updated here, with the element of the slots where
-  // their fields begin; -1: nobody needs these.
-  std::vector<SlotPiece> prepared;
-  std::vector<SlotMatrix> computed;       // sorted by kept matrix
-  std::vector<UpdateBatch> batches;       // of these
-  std::vector<SharedMatrix> teams;        // of any ranks of the line
-  std::vector<SharedStates> team_states;  // of these
-  std::vector<SlotPiece> applied;         // with their updates
-  std::vector<ElementTensor> shared;      // updated here, then broadcast
-  std::vector<ElementTensor> taken;       // updated by another replica
-};
-
-struct PlacedAction {
-  // Compute, or, of collectives, an all-to-all or a broadcast; kWait: until
-  // action `item` has ended.
-  EntryKind kind = EntryKind::kPrepare;
-  // Compute works on this round (an index into `rounds`), or, if it is -1, on
-  // elements and on matrices that never move.
-  int32_t item = -1;
-  std::string label;                  // "gather round 3"
-  std::vector<int32_t> tensors = {};  // that it works on, ascending
-  Purpose purpose = Purpose::kNone;
-  int32_t team = -1;    // an index into the teams of the round
-  int32_t segment = 0;  // of the transform
-
-  // Collectives over a group, on the slots, with counts and offsets in elements
-  // of the wire, one block after another.
-  int32_t group = -1;                 // number of the group
-  int64_t send_at = 0;                // of an all-to-all
-  std::vector<int64_t> send = {};     // by rank of the group
-  int64_t receive_at = 0;             // of an all-to-all, or of a broadcast
-  std::vector<int64_t> receive = {};  // by rank of the group
-  int32_t root = -1;                  // of a broadcast, a rank of the world
-  int64_t count = 0;                  // of a broadcast
-  // Teams exchange bytes of the rooms, which lie anywhere in them.
-  std::vector<int64_t> send_offsets = {}, receive_offsets = {};
-
-  bool is_compute() const {
-    return !is_collective(kind) && kind != EntryKind::kWait;
-  }
-  bool is_in_rooms() const { return is_of_team(purpose); }
-  bool moves() const;  // this rank sends or receives something
-};
-// "compute", "all_to_all", "broadcast", "exchange" or "wait".
-std::string_view kind_text(const PlacedAction& action);
+// Returns what the caller does for an entry: "compute", "all_to_all",
+// "broadcast", "exchange" or "wait".
+std::string_view kind_text(const ScheduleEntry& entry);
 
 struct PlacedSchedule {
   int32_t rank = 0;
-  // The groups of ranks that actions refer to: the same list on every rank,
-  // each group with two or more ascending ranks.
+  // The groups of ranks that entries refer to (ScheduleEntry::ranks_of): the
+  // same list on every rank, each group with two or more ascending ranks.
   std::vector<std::vector<int32_t>> groups;
-  std::vector<PlacedAction> actions;
+  // The entries of a step in order, with waits between them. Their rounds are
+  // indices into `rounds`.
+  std::vector<ScheduleEntry> actions;
 
   std::vector<int64_t> memories;                // elements of each
   std::vector<PlacedState> states;              // by tensor, then by matrix
@@ -163,9 +113,18 @@ struct PlacedSchedule {
 
   int64_t slot_elements = 0;  // of the wire, all slots together
   int64_t room_bytes = 0;     // of teams
-  std::vector<PlacedRound> rounds;
-  std::vector<UpdateBatch> local;       // of matrices whose pieces never move
+  std::vector<Round> rounds;
+  UpdatePlan updates;  // one more list: of matrices whose pieces never move
   std::vector<ElementTensor> elements;  // that are in no round
+
+  const std::vector<UpdateBatch>& local() const {
+    return updates.batches.back();
+  }
+  // Returns the element of all slots at which a byte of a round's slot is.
+  int64_t slot_element(const ScheduleEntry& entry, int64_t byte,
+                       int64_t wire_bytes) const {
+    return rounds[static_cast<size_t>(entry.round)].slot_at + byte / wire_bytes;
+  }
 
   // By tensor: the extents of this rank's storage that it contributes to sums
   // over the whole model. Among replicas, the first contributes.

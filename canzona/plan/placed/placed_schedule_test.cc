@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "canzona/base/error.h"
@@ -24,16 +25,16 @@ TEST(PlacedSchedule, GathersPiecesToTheOwnerAndScattersUpdates) {
   const PlacedSchedule first = make_placed_schedule(plan, 0, 1);
   const PlacedSchedule second = make_placed_schedule(plan, 1, 1);
   std::vector<std::string> labels;
-  for (const PlacedAction& action : second.actions)
+  for (const ScheduleEntry& action : second.actions)
     labels.push_back(action.label);
   EXPECT_THAT(labels, ElementsAre("prepare round 0", "gather round 0",
                                   "wait for gather round 0",
                                   "transform round 0", "scatter round 0",
                                   "wait for scatter round 0", "apply round 0"));
   EXPECT_THAT(first.groups, ElementsAre(ElementsAre(0, 1)));
-  EXPECT_THAT(first.actions[1].send, ElementsAre(0, 6));
-  EXPECT_THAT(first.actions[1].receive, ElementsAre(0, 0));
-  EXPECT_THAT(second.actions[1].receive, ElementsAre(6, 0));
+  EXPECT_THAT(first.actions[1].exchange.send_bytes, ElementsAre(0, 24));
+  EXPECT_THAT(first.actions[1].exchange.receive_bytes, ElementsAre(0, 0));
+  EXPECT_THAT(second.actions[1].exchange.receive_bytes, ElementsAre(24, 0));
   ASSERT_EQ(second.states.size(), 1U);
   EXPECT_EQ(second.states[0].name, "momentum");
   EXPECT_THAT(second.states[0].shape, ElementsAre(2, 3));
@@ -88,6 +89,7 @@ class Players {
     PlacedSchedule schedule;
     std::vector<int64_t> slots;
     size_t next = 0;
+    int64_t slot = 0;                  // of the round that is computed
     std::map<int32_t, Flight> flying;  // by action
     // Elements of the rank's storage that were applied, by tensor.
     std::map<int32_t, std::multiset<int64_t>> applied;
@@ -110,7 +112,7 @@ class Players {
     bool moved = false;
     for (Player& p : players_)
       while (p.next < p.schedule.actions.size()) {
-        const PlacedAction& a = p.schedule.actions[p.next];
+        const ScheduleEntry& a = p.schedule.actions[p.next];
         if (a.kind == EntryKind::kAllToAll || a.kind == EntryKind::kBroadcast)
           break;
         a.kind == EntryKind::kWait ? wait(p, a) : compute(p, a);
@@ -121,28 +123,29 @@ class Players {
     return moved;
   }
 
-  void wait(Player& p, const PlacedAction& a) {
-    ASSERT_LT(a.item, static_cast<int32_t>(p.next));
-    EXPECT_EQ(p.flying.erase(a.item), 1U) << a.label;
+  void wait(Player& p, const ScheduleEntry& a) {
+    ASSERT_EQ(a.after.size(), 1U);
+    ASSERT_LT(a.after[0], static_cast<int32_t>(p.next));
+    EXPECT_EQ(p.flying.erase(a.after[0]), 1U) << a.label;
   }
 
   // Carries a collective out if all of its ranks have come to it.
   bool meet(Player& p) {
     if (p.next >= p.schedule.actions.size()) return false;
-    const PlacedAction& mine = p.schedule.actions[p.next];
-    if (mine.group < 0) return false;
-    const auto& ranks = p.schedule.groups[index(mine.group)];
+    const ScheduleEntry& mine = p.schedule.actions[p.next];
+    if (mine.ranks_of < 0) return false;
+    const auto& ranks = p.schedule.groups[index(mine.ranks_of)];
     EXPECT_EQ(std::ranges::count(ranks, p.schedule.rank), 1);
     std::vector<Player*> all;
     for (int32_t r : ranks) {
       Player& other = players_[index(r)];
       if (other.next >= other.schedule.actions.size()) return false;
-      const PlacedAction& a = other.schedule.actions[other.next];
-      if (a.group != mine.group || a.kind != mine.kind) return false;
+      const ScheduleEntry& a = other.schedule.actions[other.next];
+      if (a.ranks_of != mine.ranks_of || a.kind != mine.kind) return false;
       EXPECT_EQ(a.label, mine.label);
       all.push_back(&other);
     }
-    if (mine.is_in_rooms())
+    if (is_of_team(mine.purpose))
       exchange(all);
     else
       mine.kind == EntryKind::kAllToAll ? all_to_all(all) : broadcast(all);
@@ -162,53 +165,77 @@ class Players {
     p.flying[static_cast<int32_t>(p.next)] = std::move(flight);
   }
 
+  // Elements of all slots, one block after another.
+  struct Blocks {
+    int64_t at = 0;
+    std::vector<int64_t> counts;
+
+    Range range() const {
+      return {at, std::accumulate(counts.begin(), counts.end(), int64_t{0})};
+    }
+  };
+  Blocks blocks(const Player& p, bool sends) const {
+    const ScheduleEntry& e = p.schedule.actions[p.next];
+    const ExchangeTable& moved = e.exchange;
+    const int64_t wire = size_of(plan_.options.wire);
+    const Extent& area = sends ? moved.source : moved.target;
+    Blocks out{p.schedule.slot_element(e, area.first, wire),
+               sends ? moved.send_bytes : moved.receive_bytes};
+    const auto& offsets = sends ? moved.send_offsets : moved.receive_offsets;
+    int64_t at = 0;
+    for (size_t i = 0; i < out.counts.size(); ++i) {
+      EXPECT_EQ(offsets[i], at);
+      at += out.counts[i];
+      out.counts[i] /= wire;
+    }
+    EXPECT_EQ(area.count, at);
+    return out;
+  }
+
   void all_to_all(const std::vector<Player*>& all) {
-    const auto at = [](const Player* p) -> const PlacedAction& {
-      return p->schedule.actions[p->next];
-    };
     bool any = false;
     for (size_t to = 0; to < all.size(); ++to) {
       Player& receiver = *all[to];
-      ASSERT_EQ(at(&receiver).receive.size(), all.size());
-      int64_t place = at(&receiver).receive_at;
-      int64_t sent = 0, received = 0;
+      const Blocks received = blocks(receiver, false);
+      ASSERT_EQ(received.counts.size(), all.size());
+      int64_t place = received.at;
       for (size_t from = 0; from < all.size(); ++from) {
-        const int64_t count = at(all[from]).send[to];
-        ASSERT_EQ(count, at(&receiver).receive[from]);
+        const Blocks sent = blocks(*all[from], true);
+        const int64_t count = sent.counts[to];
+        ASSERT_EQ(count, received.counts[from]);
         if (from == to) {
           EXPECT_EQ(count, 0);
         }
         any = any || count > 0;
-        int64_t source = at(all[from]).send_at;
-        for (size_t i = 0; i < to; ++i) source += at(all[from]).send[i];
+        int64_t source = sent.at;
+        for (size_t i = 0; i < to; ++i) source += sent.counts[i];
         for (int64_t i = 0; i < count; ++i)
           receiver.slots.at(index(place + i)) =
               all[from]->slots.at(index(source + i));
         place += count;
-        received += count;
-        sent += at(&receiver).send[from];
       }
-      issue(receiver, {{{at(&receiver).send_at, sent}},
-                       {{at(&receiver).receive_at, received}}});
+      issue(receiver, {{blocks(receiver, true).range()}, {received.range()}});
     }
     EXPECT_TRUE(any) << "an exchange of nothing";
   }
 
   // Checks sizes and places alone: the rule decides what lies in rooms.
   void exchange(const std::vector<Player*>& all) {
-    const auto at = [](const Player* p) -> const PlacedAction& {
+    const auto at = [](const Player* p) -> const ScheduleEntry& {
       return p->schedule.actions[p->next];
     };
     bool any = false;
     for (size_t to = 0; to < all.size(); ++to) {
-      const PlacedAction& mine = at(all[to]);
+      const ScheduleEntry& mine = at(all[to]);
       const int64_t room = all[to]->schedule.room_bytes;
       for (size_t from = 0; from < all.size(); ++from) {
-        const int64_t bytes = at(all[from]).send[to];
-        ASSERT_EQ(bytes, mine.receive[from]) << mine.label;
+        const int64_t bytes = at(all[from]).exchange.send_bytes[to];
+        const ExchangeTable& moved = mine.exchange;
+        ASSERT_EQ(bytes, moved.receive_bytes[from]) << mine.label;
         any = any || bytes > 0;
         if (bytes > 0) {
-          EXPECT_LE(mine.receive_offsets[from] + bytes, room);
+          EXPECT_LE(moved.target.first + moved.receive_offsets[from] + bytes,
+                    room);
         }
       }
       issue(*all[to], {});
@@ -217,30 +244,33 @@ class Players {
   }
 
   void broadcast(const std::vector<Player*>& all) {
-    const PlacedAction& a = all[0]->schedule.actions[all[0]->next];
+    const ScheduleEntry& a = all[0]->schedule.actions[all[0]->next];
     const Player& root = players_[index(a.root)];
-    const PlacedAction& from = root.schedule.actions[root.next];
-    EXPECT_GT(a.count, 0);
+    const ScheduleEntry& from = root.schedule.actions[root.next];
+    EXPECT_GT(a.all.count, 0);
+    const int64_t first = root.schedule.slot_element(from, from.all.first, 1);
     for (Player* p : all) {
-      const PlacedAction& to = p->schedule.actions[p->next];
+      const ScheduleEntry& to = p->schedule.actions[p->next];
       ASSERT_EQ(to.root, a.root);
-      ASSERT_EQ(to.count, a.count);
+      ASSERT_EQ(to.all.count, a.all.count);
       const bool sends = to.root == p->schedule.rank;
-      for (int64_t i = 0; i < to.count; ++i)
-        p->slots.at(index(to.receive_at + i)) =
-            root.slots.at(index(from.receive_at + i));
-      const Range range{to.receive_at, to.count};
+      const Range range{p->schedule.slot_element(to, to.all.first, 1),
+                        to.all.count};
+      for (int64_t i = 0; i < to.all.count; ++i)
+        p->slots.at(index(range.first + i)) = root.slots.at(index(first + i));
       issue(*p, sends ? Flight{{range}, {}} : Flight{{}, {range}});
     }
   }
 
   int64_t read(Player& p, int64_t at) {
+    at += p.slot;
     for (const auto& [action, flight] : p.flying)
       for (const Range& w : flight.written)
         EXPECT_FALSE(w.meets({at, 1})) << "read before it has come";
     return p.slots.at(index(at));
   }
   void write(Player& p, int64_t at, int64_t value) {
+    at += p.slot;
     for (const auto& [action, flight] : p.flying)
       for (const auto* ranges : {&flight.read, &flight.written})
         for (const Range& r : *ranges)
@@ -248,22 +278,24 @@ class Players {
     p.slots.at(index(at)) = value;
   }
 
-  void compute(Player& p, const PlacedAction& a) {
+  void compute(Player& p, const ScheduleEntry& a) {
     if (a.kind == EntryKind::kUpdateElements)
       for (const ElementTensor& e : p.schedule.elements)
         for (int64_t i = 0; i < e.count; ++i) p.applied[e.tensor].insert(i);
     if (a.kind == EntryKind::kUpdateMatrices)
-      for (const UpdateBatch& batch : p.schedule.local)
+      for (const UpdateBatch& batch : p.schedule.local())
         for (const int32_t k : batch.members) {
           const KeptMatrix& kept = p.schedule.kept[index(k)];
           p.computed[kept.matrix] += kept.dims[0] * kept.dims[1];
           for (const Piece& piece : kept.pieces) apply(p, kept.matrix, piece);
         }
-    if (a.item < 0) return;
-    const PlacedRound& round = p.schedule.rounds[index(a.item)];
+    if (a.round < 0) return;
+    const Round& round = p.schedule.rounds[index(a.round)];
+    p.slot = round.slot_at;
     if (a.kind == EntryKind::kPrepare) prepare(p, round);
-    if (a.kind == EntryKind::kTransform) transform(p, round, a.segment);
-    if (a.team >= 0) team_stage(p, a, round.teams[index(a.team)]);
+    if (a.kind == EntryKind::kTransform)
+      transform(p, index(a.round), a.segment);
+    if (a.shared >= 0) team_stage(p, a, round.shared[index(a.shared)]);
     if (a.kind != EntryKind::kApply) return;
     for (const SlotPiece& piece : round.applied) {
       const int32_t m = p.schedule.kept[index(piece.kept)].matrix;
@@ -277,7 +309,7 @@ class Players {
       apply(p, m, stored(p, piece));
     }
     const int64_t wide = plan_.options.wire == DType::kBf16 ? 2 : 1;
-    for (const ElementTensor& e : round.shared)
+    for (const ElementTensor& e : round.given)
       for (int64_t i = 0; i < e.count; ++i) p.applied[e.tensor].insert(i);
     for (const ElementTensor& e : round.taken)
       for (int64_t i = 0; i < e.count; ++i) {
@@ -301,7 +333,7 @@ class Players {
       p.applied[t].insert(piece.parameter + i);
   }
 
-  void prepare(Player& p, const PlacedRound& round) {
+  void prepare(Player& p, const Round& round) {
     for (const SlotPiece& piece : round.prepared) {
       const int32_t m = p.schedule.kept[index(piece.kept)].matrix;
       const int32_t t = plan_.matrices[index(m)].tensor;
@@ -348,7 +380,7 @@ class Players {
                      first_col + r.first_col + j, kUpdate));
   }
 
-  void team_stage(Player& p, const PlacedAction& a, const SharedMatrix& team) {
+  void team_stage(Player& p, const ScheduleEntry& a, const SharedMatrix& team) {
     EXPECT_TRUE(team.is_member());
     if (a.kind == EntryKind::kLoadStrips)
       expect_fields(p, team.matrix, team.own, team.rectangles, 0, 0);
@@ -357,8 +389,9 @@ class Players {
       write_updates(p, team.matrix, team.updates, 0, 0);
   }
 
-  void transform(Player& p, const PlacedRound& round, int32_t segment) {
-    for (const UpdateBatch& batch : round.batches) {
+  void transform(Player& p, size_t number, int32_t segment) {
+    const Round& round = p.schedule.rounds[number];
+    for (const UpdateBatch& batch : p.schedule.updates.batches[number]) {
       if (batch.segment != segment) continue;
       std::vector<const SlotMatrix*> members;
       for (size_t i = 0; i < batch.members.size(); ++i)
@@ -381,7 +414,7 @@ class Players {
     }
     if (segment > 0) return;
     const int64_t wide = plan_.options.wire == DType::kBf16 ? 2 : 1;
-    for (const ElementTensor& e : round.shared)
+    for (const ElementTensor& e : round.given)
       for (int64_t i = 0; i < e.count * wide; ++i)
         write(p, e.at + i, -2 - e.tensor);
   }
@@ -586,10 +619,10 @@ TEST(PlacedSchedule, HasTwoGathersUnderWay) {
   const PlacedSchedule schedule = make_placed_schedule(plan, 0, 1);
   std::set<std::string> flying;
   for (size_t i = 0; i < schedule.actions.size(); ++i) {
-    const PlacedAction& a = schedule.actions[i];
+    const ScheduleEntry& a = schedule.actions[i];
     if (a.kind == EntryKind::kAllToAll) flying.insert(a.label);
     if (a.kind == EntryKind::kWait)
-      flying.erase(schedule.actions[index(a.item)].label);
+      flying.erase(schedule.actions[index(a.after[0])].label);
     if (a.label != "transform round 5") continue;
     EXPECT_THAT(flying, ElementsAre("gather round 6", "gather round 7",
                                     "scatter round 4"));

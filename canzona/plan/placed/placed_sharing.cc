@@ -15,10 +15,7 @@
 
 namespace canzona {
 
-PlacedShares::PlacedShares(const PlacedPlan& plan)
-    : plan_(plan), of_group_(plan.groups.size()) {}
-
-MatrixSharing& PlacedShares::of(size_t matrix) {
+MatrixSharing& PlacedShares::sharing(size_t matrix) {
   const size_t group =
       index(plan_.tensors[index(plan_.matrices[matrix].tensor)].group);
   if (!of_group_[group])
@@ -26,36 +23,6 @@ MatrixSharing& PlacedShares::of(size_t matrix) {
         make_rule_facts(plan_.groups[group].rule, plan_.groups[group].options),
         plan_.cost_basis, plan_.options.links);
   return *of_group_[group];
-}
-
-bool PlacedShares::is_team(size_t matrix) {
-  return is_shared(matrix) &&
-         !of(matrix).is_in_blocks(shape(matrix), plan_.matrices[matrix].team);
-}
-
-std::vector<MatrixShare> PlacedShares::shares(size_t matrix) {
-  const PlacedMatrix& m = plan_.matrices[matrix];
-  if (!is_shared(matrix))
-    return {{m.owner, m.cost, {{0, m.rows, 0, m.cols}}, {}}};
-  return of(matrix).shares(shape(matrix), m.cost, m.team);
-}
-
-TeamSize PlacedShares::team(size_t matrix) {
-  return of(matrix).team(shape(matrix), plan_.matrices[matrix].cost,
-                         team_size(matrix));
-}
-
-TeamSize PlacedShares::refresh(size_t matrix) {
-  return of(matrix).costs().refresh(shape(matrix), plan_.matrices[matrix].cost,
-                                    team_size(matrix));
-}
-
-const StripFacts& PlacedShares::strips(size_t matrix) {
-  return of(matrix).costs().strips(shape(matrix));
-}
-
-const MatrixBlocks& PlacedShares::blocks(size_t matrix) {
-  return of(matrix).blocks(shape(matrix));
 }
 
 namespace {
@@ -67,19 +34,13 @@ int32_t place_in(const std::vector<int32_t>& line, int32_t rank) {
 
 }  // namespace
 
-SharedMatrix PlacedShares::shared_matrix(size_t matrix,
-                                         const std::vector<int32_t>& line,
-                                         int32_t rank) {
-  SharedMatrix out;
-  out.matrix = static_cast<int32_t>(matrix);
-  out.facts = strips(matrix);
-  for (const int32_t member : plan_.matrices[matrix].team) {
-    if (member == rank) out.member = out.size();
-    out.members.push_back(place_in(line, member));
-  }
-  if (out.is_member())
-    out.own = of(matrix).rectangle(shape(matrix), out.size(), out.member);
-  return out;
+SharedMatrix PlacedShares::team_in(size_t matrix,
+                                   const std::vector<int32_t>& line,
+                                   int32_t rank) {
+  std::vector<int32_t> planes;
+  for (const int32_t member : plan_.matrices[matrix].team)
+    planes.push_back(place_in(line, member));
+  return shared_matrix(matrix, std::move(planes), place_in(line, rank));
 }
 
 int64_t elements_within(const PlacedPlan& plan, int32_t matrix, int32_t rank,

@@ -18,34 +18,29 @@ namespace canzona {
 
 // The parts of matrices, by rank. Follows changes of the plan's owners; the
 // plan must outlive it. One thread.
-class PlacedShares {
+class PlacedShares : public ShareTable {
  public:
-  explicit PlacedShares(const PlacedPlan& plan);
+  explicit PlacedShares(const PlacedPlan& plan)
+      : plan_(plan), of_group_(plan.groups.size()) {}
 
-  bool is_shared(size_t matrix) const {
-    return !plan_.matrices[matrix].team.empty();
-  }
-  // True if a team has strips of it, and not its owners blocks.
-  bool is_team(size_t matrix);
-  // One for each rank that computes something, the owner first.
-  std::vector<MatrixShare> shares(size_t matrix);
-  // The team of a matrix in an ordinary step, and what a refresh adds.
-  TeamSize team(size_t matrix);
-  TeamSize refresh(size_t matrix);
-  const StripFacts& strips(size_t matrix);
-  const MatrixBlocks& blocks(size_t matrix);
   // The team of a matrix as a rank of its line sees it; planes are positions in
   // the line.
-  SharedMatrix shared_matrix(size_t matrix, const std::vector<int32_t>& line,
-                             int32_t rank);
+  SharedMatrix team_in(size_t matrix, const std::vector<int32_t>& line,
+                       int32_t rank);
 
  private:
-  MatrixSharing& of(size_t matrix);
-  MatrixShape shape(size_t matrix) const {
+  MatrixSharing& sharing(size_t matrix) override;
+  MatrixShape shape(size_t matrix) const override {
     return {plan_.matrices[matrix].rows, plan_.matrices[matrix].cols};
   }
-  int32_t team_size(size_t matrix) const {
-    return static_cast<int32_t>(plan_.matrices[matrix].team.size());
+  std::span<const int32_t> owners(size_t matrix) const override {
+    return plan_.matrices[matrix].owners();
+  }
+  const MatrixCost& whole_cost(size_t matrix) const override {
+    return plan_.matrices[matrix].cost;
+  }
+  int32_t phase(size_t matrix) const override {
+    return plan_.matrices[matrix].phase;
   }
 
   const PlacedPlan& plan_;

@@ -173,20 +173,20 @@ TEST(PlacedSharing, BytesAreThoseOfTheSchedule) {
       for (int32_t r = 0; r < plan.world; ++r) {
         const PlacedSchedule schedule = make_placed_schedule(plan, r, 4);
         int64_t moved = 0, in_rooms = 0;
-        for (const PlacedAction& a : schedule.actions) {
-          if (a.is_in_rooms()) {
+        for (const ScheduleEntry& e : schedule.actions) {
+          if (is_of_team(e.purpose)) {
             const StripFacts& facts =
-                schedule.rounds[index(a.item)].teams[index(a.team)].facts;
-            const auto& group = schedule.groups[index(a.group)];
+                schedule.rounds[index(e.round)].shared[index(e.shared)].facts;
+            const auto& group = schedule.groups[index(e.ranks_of)];
             for (size_t i = 0; i < group.size(); ++i)
               if (group[i] != r &&
-                  is_exchanged(facts, a.purpose, !facts.factors_at_refresh))
-                in_rooms += a.send[i];
-          } else if (a.kind == EntryKind::kAllToAll) {
-            for (const int64_t count : a.send) moved += count * 4;
-          } else if (a.kind == EntryKind::kBroadcast && a.root == r) {
-            moved +=
-                a.count * 4 * (std::ssize(schedule.groups[index(a.group)]) - 1);
+                  is_exchanged(facts, e.purpose, !facts.factors_at_refresh))
+                in_rooms += e.exchange.send_bytes[i];
+          } else if (e.kind == EntryKind::kAllToAll) {
+            for (const int64_t sent : e.exchange.send_bytes) moved += sent;
+          } else if (e.kind == EntryKind::kBroadcast && e.root == r) {
+            moved += e.all.count * 4 *
+                     (std::ssize(schedule.groups[index(e.ranks_of)]) - 1);
           }
         }
         EXPECT_EQ(bytes[index(r)].teams.sent(), in_rooms);

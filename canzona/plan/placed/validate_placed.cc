@@ -248,8 +248,8 @@ class PlacedValidation {
   }
 
   void check_summary(const PlacedBasis& basis) {
-    const PlacedSummary expected = summarize_placed(basis, plan_);
-    const PlacedSummary& own = plan_.summary;
+    const LoadSummary expected = summarize_placed(basis, plan_);
+    const LoadSummary& own = plan_.summary;
     const auto compare = [&](const char* what, auto stored, auto counted) {
       if (stored != counted)
         violated("predicted ", what, " ", stored, ", expected ", counted);

@@ -237,9 +237,9 @@ void HomeStep::add_exchanges(const StripFacts& facts, StepTeam& team) {
     for (int p = 0; p < kNumTeamPurposes; ++p) {
       const auto purpose =
           static_cast<Purpose>(static_cast<int>(Purpose::kTeamNorms) + p);
-      const TeamExchange moved = team_exchange(shared, num_ranks_, purpose);
+      const ExchangeTable moved = team_exchange(shared, num_ranks_, purpose);
       for (const int32_t to : shared.members) {
-        const int64_t bytes = moved.table.send_bytes[index(to)];
+        const int64_t bytes = moved.send_bytes[index(to)];
         if (to != from && bytes > 0)
           team.exchanges[index(p)].push_back(message(from, to, bytes));
       }

@@ -1,12 +1,13 @@
 #include "canzona/plan/schedule/entries.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/schedule/modules.h"
-#include "canzona/plan/schedule/team_schedule.h"
+#include "canzona/plan/schedule/step_maker.h"
 
 namespace canzona {
 
@@ -209,20 +210,6 @@ std::vector<int64_t> counts_in_bytes(std::vector<int64_t> elements,
   return elements;
 }
 
-WireBytes exchanged_bytes(const PlanPart& part, const RankGroup& ranks,
-                          int32_t rank, const ExchangeTable& table) {
-  WireBytes bytes;
-  const int32_t node = part.node_of(rank);
-  for (int32_t i = 0; i < ranks.count; ++i) {
-    if (ranks.rank(i) == rank) continue;
-    const bool near = part.node_of(ranks.rank(i)) == node;
-    (near ? bytes.sent_intra : bytes.sent_inter) += table.send_bytes[index(i)];
-    (near ? bytes.received_intra : bytes.received_inter) +=
-        table.receive_bytes[index(i)];
-  }
-  return bytes;
-}
-
 // Returns how many elements a stage of a team works on at one of its members.
 int64_t elements_of(const SharedMatrix& shared, EntryKind kind) {
   const int64_t sum = shared.facts.sum_elements;
@@ -232,6 +219,88 @@ int64_t elements_of(const SharedMatrix& shared, EntryKind kind) {
   return shared.own.elements();
 }
 
+// The step of a rank of our own layouts. AdamW's elements are updated while the
+// first round is gathered.
+class OwnStep : public StepMaker {
+ public:
+  OwnStep(const PlanPart& part, int32_t rank, const Kept& kept,
+          const std::vector<Round>& rounds)
+      : StepMaker({}),
+        part_(part),
+        rank_(rank),
+        kept_(kept),
+        rounds_(rounds),
+        home_(group_of(part, rank, GroupKind::kExchange)) {}
+
+  std::vector<ScheduleEntry> run() {
+    std::vector<int32_t> round_at(rounds_.size());
+    std::iota(round_at.begin(), round_at.end(), 0);
+    return make(rounds_, round_at);
+  }
+
+ private:
+  static ScheduleEntry work_on(EntryKind kind, int64_t elements) {
+    ScheduleEntry entry;
+    entry.kind = kind;
+    entry.worked_on = elements * kBytesPerFp32;
+    return entry;
+  }
+
+  void add_unmoved() override {
+    add(work_on(EntryKind::kUpdateElements, kept_.num_elements));
+    if (part_.grid.tp == 1)
+      add(work_on(EntryKind::kUpdateMatrices, kept_.num_in_matrices));
+  }
+
+  ScheduleEntry compute(EntryKind kind, int32_t round,
+                        int32_t segment) override {
+    int64_t elements = 0;
+    if (kind == EntryKind::kTransform) {
+      for (const SlotMatrix& matrix : rounds_[index(round)].computed)
+        if (matrix.segment == segment) elements += matrix.own.elements();
+    } else {
+      for (const SlotPiece& piece : rounds_[index(round)].prepared)
+        elements += piece.elements();
+    }
+    ScheduleEntry entry = work_on(kind, elements);
+    entry.round = round;
+    if (kind == EntryKind::kPrepare) entry.slot.slot = round % kSlots;
+    return entry;
+  }
+
+  ScheduleEntry exchange(Purpose purpose, int32_t round,
+                         const ExchangeTable& table) override {
+    ScheduleEntry entry;
+    entry.kind = EntryKind::kAllToAll;
+    entry.purpose = purpose;
+    entry.group = GroupKind::kExchange;
+    entry.ranks = home_;
+    entry.round = round;
+    entry.counts = table.send_bytes;
+    entry.bytes = exchanged_bytes(
+        table, rank_,
+        [&](size_t i) { return home_.rank(static_cast<int32_t>(i)); },
+        [&](int32_t of) { return part_.node_of(of); });
+    entry.exchange = table;
+    return entry;
+  }
+
+  void name_team(const SharedMatrix& of, ScheduleEntry& entry) override {
+    if (entry.is_compute())
+      entry.worked_on = elements_of(of, entry.kind) * kBytesPerFp32;
+    for (const int32_t plane : of.members)
+      entry.team.push_back(home_.rank(plane));
+  }
+
+  int32_t num_planes(int32_t) const override { return part_.grid.tp; }
+
+  const PlanPart& part_;
+  const int32_t rank_;
+  const Kept& kept_;
+  const std::vector<Round>& rounds_;
+  const RankGroup home_;
+};
+
 }  // namespace
 
 RankEntries::RankEntries(const PlanPart& part, int32_t rank,
@@ -240,11 +309,9 @@ RankEntries::RankEntries(const PlanPart& part, int32_t rank,
     : part_(part),
       rank_(rank),
       layout_(layout),
-      kept_(kept),
-      rounds_(rounds),
       buckets_(layout.gradients.buckets.size()) {
   for (size_t b = 0; b < buckets_.size(); ++b) add_bucket(b);
-  add_step();
+  step_ = OwnStep(part, rank, kept, rounds).run();
 }
 
 void RankEntries::add_bucket(size_t b) {
@@ -333,99 +400,6 @@ int32_t RankEntries::root_at_level(const BucketCollective& c,
   const int32_t inside = levels_of(part_, group).inside;
   if (c.level == Level::kInside) return home % inside;
   return group.number_of(rank_) % inside == home % inside ? home / inside : -1;
-}
-
-void RankEntries::add_compute(EntryKind kind, int64_t elements, int32_t round) {
-  ScheduleEntry& entry = step_.emplace_back();
-  entry.kind = kind;
-  entry.round = round;
-  entry.worked_on = elements * kBytesPerFp32;
-}
-
-void RankEntries::add_exchanges(Purpose purpose, int32_t round) {
-  const Round::Tables& tables = rounds_[index(round)].tables(purpose);
-  for (int32_t i = 0; i < Round::kNumTables; ++i)
-    if (!tables[index(i)].empty)
-      add_exchange(purpose, round, tables[index(i)]).table = i;
-}
-
-ScheduleEntry& RankEntries::add_exchange(Purpose purpose, int32_t round,
-                                         const ExchangeTable& table) {
-  ScheduleEntry& entry = step_.emplace_back();
-  entry.kind = EntryKind::kAllToAll;
-  entry.purpose = purpose;
-  entry.group = GroupKind::kExchange;
-  entry.ranks = group_of(part_, rank_, entry.group);
-  entry.round = round;
-  entry.counts = table.send_bytes;
-  entry.bytes = exchanged_bytes(part_, entry.ranks, rank_, table);
-  return entry;
-}
-
-void RankEntries::add_step() {
-  const auto num_rounds = static_cast<int32_t>(rounds_.size());
-  const auto update_elements = [&] {
-    add_compute(EntryKind::kUpdateElements, kept_.num_elements);
-  };
-  for (const ExchangeStage& stage : exchange_order(num_rounds)) {
-    add_stage(stage);
-    const bool first = stage.round == 0;
-    if (first && stage.purpose == Purpose::kGatherMatrices) update_elements();
-  }
-  if (num_rounds == 0) update_elements();
-  if (part_.grid.tp == 1)
-    add_compute(EntryKind::kUpdateMatrices, kept_.num_in_matrices);
-}
-
-void RankEntries::add_stage(const ExchangeStage& stage) {
-  if (stage.kind == EntryKind::kAllToAll)
-    return add_exchanges(stage.purpose, stage.round);
-  if (stage.kind == EntryKind::kTransform) return add_transforms(stage.round);
-  int64_t elements = 0;
-  for (const SlotPiece& piece : rounds_[index(stage.round)].pieces)
-    elements += piece.elements();
-  add_compute(stage.kind, elements, stage.round);
-  if (stage.kind == EntryKind::kPrepare)
-    step_.back().slot.slot = stage.round % kSlots;
-}
-
-void RankEntries::add_transforms(int32_t round) {
-  std::vector<int32_t> segments;
-  for (const SharedMatrix& shared : rounds_[index(round)].shared)
-    segments.push_back(shared.facts.segments);
-  for (const TransformStage& stage : transform_order(segments)) {
-    if (stage.shared < 0)
-      add_transform(round, stage.segment);
-    else
-      add_shared(round, stage);
-  }
-}
-
-void RankEntries::add_transform(int32_t round, int32_t segment) {
-  int64_t elements = 0;
-  for (const SlotMatrix& matrix : rounds_[index(round)].computed)
-    if (matrix.segment == segment) elements += matrix.own.elements();
-  add_compute(EntryKind::kTransform, elements, round);
-  step_.back().segment = segment;
-}
-
-// Ranks that are not members take part in exchanges with empty messages.
-void RankEntries::add_shared(int32_t round, const TransformStage& stage) {
-  const SharedMatrix& of = rounds_[index(round)].shared[index(stage.shared)];
-  if (stage.kind == EntryKind::kAllToAll)
-    add_exchange(stage.purpose, round,
-                 team_exchange(of, part_.grid.tp, stage.purpose).table);
-  else if (takes_part(of, stage.kind))
-    add_compute(stage.kind, elements_of(of, stage.kind), round);
-  else
-    return;
-  ScheduleEntry& entry = step_.back();
-  entry.shared = stage.shared;
-  entry.matrix = of.matrix;
-  entry.segment = stage.segment;
-  entry.has_helper = of.facts.has_helper();
-  const RankGroup home = group_of(part_, rank_, GroupKind::kExchange);
-  for (const int32_t plane : of.members) entry.team.push_back(home.rank(plane));
 }
 
 std::vector<ExchangeStage> exchange_order(int32_t num_rounds,

@@ -69,6 +69,21 @@ struct ScheduleEntry : BucketCollective {
   Extent all = {}, own = {};
   int64_t worked_on = 0;  // bytes that a stage of compute reads or writes
   SlotUse slot = {};
+  // Of an all-to-all: extents of the round's slot, or of the rooms of teams.
+  ExchangeTable exchange = {};
+  // The collectives of the step that must have ended, by their place in its
+  // list. A wait has one.
+  std::vector<int32_t> after = {};
+  // Of given storage: the number of its ranks among the schedule's groups, the
+  // rank that broadcasts, its name, and the tensors that it works on.
+  int32_t ranks_of = -1;
+  int32_t root = -1;
+  std::string label = {};
+  std::vector<int32_t> tensors = {};
+
+  bool is_compute() const {
+    return !is_collective(kind) && kind != EntryKind::kWait;
+  }
 };
 
 // Returns e.g. "all-gather".
@@ -95,8 +110,6 @@ std::string names_of(const PlanPart& part, const Kept& kept,
 // Returns the name of the thread that issues a collective if every kind of work
 // has its own thread; empty for the compute thread.
 std::string_view issuer_of(const ScheduleEntry& entry);
-
-struct TransformStage;  // team_schedule.h
 
 // Returns the stages of a step with this many rounds, in order. Two gathers are
 // issued ahead of each transform, and a slot is reused once its round is
@@ -138,23 +151,10 @@ class RankEntries {
   // Returns the index of a home among the collective's ranks; -1 if it has
   // another position in its node and sends nothing across nodes to this rank.
   int32_t root_at_level(const BucketCollective& collective, int32_t home) const;
-  void add_step();
-  void add_stage(const ExchangeStage& stage);
-  void add_compute(EntryKind kind, int64_t elements, int32_t round = -1);
-  void add_exchanges(Purpose purpose, int32_t round);
-  ScheduleEntry& add_exchange(Purpose purpose, int32_t round,
-                              const ExchangeTable& table);
-  // Adds the stages of the home's teams in a round, interleaved with what this
-  // rank does alone.
-  void add_transforms(int32_t round);
-  void add_transform(int32_t round, int32_t segment);
-  void add_shared(int32_t round, const TransformStage& stage);
 
   const PlanPart& part_;
   const int32_t rank_;
   const RankLayout& layout_;
-  const Kept& kept_;
-  const std::vector<Round>& rounds_;
   std::vector<OfBucket> buckets_;
   std::vector<ScheduleEntry> step_;
 };

@@ -25,9 +25,11 @@
 
 namespace canzona {
 
-// One all-to-all over tp, in bytes; offsets are relative to the area sent from
-// and the area received into.
+// One all-to-all over the ranks of a home, in bytes. Source and target are
+// extents of the round's slot, or of the rooms of teams; offsets are relative
+// to them.
 struct ExchangeTable {
+  Extent source, target;
   std::vector<int64_t> send_bytes, send_offsets;
   std::vector<int64_t> receive_bytes, receive_offsets;
   bool empty = true;  // on every rank of the home
@@ -63,7 +65,9 @@ struct SlotMatrix {
 // A matrix that a team shares, on one rank of its home.
 struct SharedMatrix {
   int32_t kept = 0;
-  int32_t matrix = 0;            // number in the plan
+  int32_t matrix = 0;  // number in the plan
+  MatrixShape shape = {};
+  int32_t phase = 0;
   std::vector<int32_t> members;  // planes, the head first
   int32_t member = -1;  // this rank's index among them; -1: not a member
   StripFacts facts;
@@ -76,18 +80,32 @@ struct SharedMatrix {
   bool is_head() const { return member == 0; }
 };
 
+// An element-wise tensor of given storage that replicas share: one of them
+// updates it, and the others get its new weights, in fp32 whatever the wire.
+struct ElementTensor {
+  int32_t tensor = 0;
+  int64_t count = 0;
+  int64_t at = -1;  // element of the slot; -1: not shared
+};
+
 struct Round {
+  int32_t number = 0;            // among those of all ranks
   std::vector<int32_t> members;  // kept matrices
-  std::vector<SlotPiece> pieces;
-  std::vector<SlotMatrix> computed;  // by this rank alone
+  // Pieces whose fields this rank prepares, and those whose updates it applies.
+  // Nobody needs the fields of a piece at -1, only its states advance.
+  std::vector<SlotPiece> prepared, applied;
+  std::vector<SlotMatrix> computed;  // by this rank alone, sorted by matrix
   std::vector<SharedMatrix> shared;  // by any team of the home
+  // Element-wise tensors that this rank updates for its replicas, and those
+  // that another one updates for it.
+  std::vector<ElementTensor> given, taken;
   // The first table is for matrices that tp cuts, the second for others, whose
   // updates go to every rank that stores a piece.
   static constexpr int32_t kNumTables = 2;
   using Tables = std::array<ExchangeTable, kNumTables>;
   Tables gather, scatter;
-  int64_t shards_at = 0;     // first element of S
   int64_t num_elements = 0;  // of the slot
+  int64_t slot_at = 0;       // first element of the slot, if slots differ
 
   int32_t num_segments() const;  // of its teams; 1 without any
   const Tables& tables(Purpose purpose) const {

@@ -142,7 +142,7 @@ Rectangle MatrixSharing::rectangle(MatrixShape shape, int32_t size,
   return assembled_by(shape, costs_.strips(shape), size, member);
 }
 
-MatrixSharing& TeamTable::sharing() {
+MatrixSharing& TeamTable::sharing(size_t /*matrix*/) {
   if (!sharing_)
     sharing_ = std::make_unique<MatrixSharing>(
         make_rule_facts(part_.rule, part_.rule_options), part_.cost_basis,
@@ -150,9 +150,32 @@ MatrixSharing& TeamTable::sharing() {
   return *sharing_;
 }
 
-MatrixCost TeamTable::cost(size_t matrix, int32_t block) {
-  const MatrixCost& whole = part_.costs[matrix];
-  return block < 0 ? whole : blocks(matrix).cost(whole, block);
+std::vector<MatrixShare> ShareTable::shares(size_t matrix) {
+  const MatrixShape whole = shape(matrix);
+  if (owners(matrix).size() == 1)
+    return {{owners(matrix)[0],
+             whole_cost(matrix),
+             {{0, whole.rows, 0, whole.cols}},
+             {}}};
+  return sharing(matrix).shares(shape(matrix), whole_cost(matrix),
+                                owners(matrix));
+}
+
+SharedMatrix ShareTable::shared_matrix(size_t matrix,
+                                       std::vector<int32_t> planes,
+                                       int32_t self) {
+  SharedMatrix out;
+  out.matrix = static_cast<int32_t>(matrix);
+  const MatrixShape whole = shape(matrix);
+  out.shape = {whole.rows, whole.cols};
+  out.phase = phase(matrix);
+  out.members = std::move(planes);
+  out.facts = strips(matrix);
+  const auto found = std::ranges::find(out.members, self);
+  if (found == out.members.end()) return out;
+  out.member = static_cast<int32_t>(found - out.members.begin());
+  out.own = rectangle(matrix, out.member);
+  return out;
 }
 
 bool has_strips_shared(const PlanPart& part) {
@@ -162,10 +185,10 @@ bool has_strips_shared(const PlanPart& part) {
   return false;
 }
 
-TeamSize TeamTable::of(size_t matrix) {
+TeamSize ShareTable::of(size_t matrix) {
   const int32_t ranks = size(matrix);
-  if (ranks == 1) return whole_matrix(part_.costs[matrix].every_step.value());
-  return sharing().team(shape(matrix), part_.costs[matrix], ranks);
+  if (ranks == 1) return whole_matrix(whole_cost(matrix).every_step.value());
+  return sharing(matrix).team(shape(matrix), whole_cost(matrix), ranks);
 }
 
 namespace {
@@ -201,19 +224,19 @@ class TableMaker {
  public:
   TableMaker(const SharedMatrix& shared, int32_t num_planes)
       : shared_(shared), own_(shared.member) {
-    for (auto* list : {&out_.table.send_bytes, &out_.table.send_offsets,
-                       &out_.table.receive_bytes, &out_.table.receive_offsets})
+    for (auto* list : {&out_.send_bytes, &out_.send_offsets,
+                       &out_.receive_bytes, &out_.receive_offsets})
       list->assign(index(num_planes), 0);
-    out_.table.empty = false;
+    out_.empty = false;
   }
 
   void send(int32_t to, const Extent& bytes) {
-    set(out_.table.send_bytes, out_.table.send_offsets, to, bytes);
+    set(out_.send_bytes, out_.send_offsets, to, bytes);
   }
   void receive(int32_t from, const Extent& bytes) {
-    set(out_.table.receive_bytes, out_.table.receive_offsets, from, bytes);
+    set(out_.receive_bytes, out_.receive_offsets, from, bytes);
   }
-  TeamExchange make(const Extent& source, const Extent& target) {
+  ExchangeTable make(const Extent& source, const Extent& target) {
     out_.source = source;
     out_.target = target;
     return std::move(out_);
@@ -264,7 +287,7 @@ class TableMaker {
 
   const SharedMatrix& shared_;
   const int32_t own_;
-  TeamExchange out_;
+  ExchangeTable out_;
 };
 
 }  // namespace
@@ -302,8 +325,8 @@ TeamRoom team_room(const SharedMatrix& shared) {
   return room;
 }
 
-TeamExchange team_exchange(const SharedMatrix& shared, int32_t num_planes,
-                           Purpose purpose) {
+ExchangeTable team_exchange(const SharedMatrix& shared, int32_t num_planes,
+                            Purpose purpose) {
   TableMaker maker(shared, num_planes);
   if (!shared.is_member()) return maker.make({}, {});
   const TeamPieces pieces(shared);

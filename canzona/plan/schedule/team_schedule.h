@@ -79,61 +79,81 @@ class MatrixSharing {
   std::map<MatrixShape, MatrixBlocks> blocks_;
 };
 
-class TeamTable {
+class ShareTable {
  public:
-  explicit TeamTable(const PlanPart& part) : part_(part) {}
+  virtual ~ShareTable() = default;
 
   // True if several ranks each compute a part of a matrix.
-  bool is_shared(size_t matrix) const {
-    return part_.owners[matrix].size() > 1;
-  }
+  bool is_shared(size_t matrix) const { return owners(matrix).size() > 1; }
   // Distinguish the two: blocks with owners, or strips of a team.
   bool is_in_blocks(size_t matrix) {
     return is_shared(matrix) &&
-           sharing().is_in_blocks(shape(matrix), part_.owners[matrix]);
+           sharing(matrix).is_in_blocks(shape(matrix), owners(matrix));
   }
   bool is_team(size_t matrix) {
     return is_shared(matrix) && !is_in_blocks(matrix);
   }
   // As MatrixSharing has them; empty if every rank repeats the update.
-  std::vector<MatrixShare> shares(size_t matrix) {
-    return sharing().shares(shape(matrix), part_.costs[matrix],
-                            part_.owners[matrix]);
-  }
+  std::vector<MatrixShare> shares(size_t matrix);
 
   // Returns the size of a matrix's team; 1 if it has none.
   int32_t size(size_t matrix) {
-    return is_team(matrix) ? static_cast<int32_t>(part_.owners[matrix].size())
-                           : 1;
+    return is_team(matrix) ? static_cast<int32_t>(owners(matrix).size()) : 1;
   }
+  // The cost in an ordinary step, what a refresh adds, and over a period.
   TeamSize of(size_t matrix);
-  // Return the cost that a refresh adds, and the cost over a period.
   TeamSize refresh(size_t matrix) {
-    return sharing().costs().refresh(shape(matrix), part_.costs[matrix],
-                                     size(matrix));
+    return sharing(matrix).costs().refresh(shape(matrix), whole_cost(matrix),
+                                           size(matrix));
   }
   TeamSize over_period(size_t matrix) {
-    return sharing().costs().over_period(shape(matrix), part_.costs[matrix],
-                                         size(matrix));
+    return sharing(matrix).costs().over_period(
+        shape(matrix), whole_cost(matrix), size(matrix));
   }
   const StripFacts& strips(size_t matrix) {
-    return sharing().costs().strips(shape(matrix));
+    return sharing(matrix).costs().strips(shape(matrix));
   }
   const MatrixBlocks& blocks(size_t matrix) {
-    return sharing().blocks(shape(matrix));
+    return sharing(matrix).blocks(shape(matrix));
   }
   // Returns the elements that a member of a team assembles.
   Rectangle rectangle(size_t matrix, int32_t member) {
-    return sharing().rectangle(shape(matrix), size(matrix), member);
+    return sharing(matrix).rectangle(shape(matrix), size(matrix), member);
   }
   // Returns the cost of a block, or of the whole matrix if `block` is negative.
-  MatrixCost cost(size_t matrix, int32_t block);
+  MatrixCost cost(size_t matrix, int32_t block) {
+    return block < 0 ? whole_cost(matrix)
+                     : blocks(matrix).cost(whole_cost(matrix), block);
+  }
+  // The team of a matrix as the rank at plane `self` of its home sees it;
+  // `planes` are those of its members.
+  SharedMatrix shared_matrix(size_t matrix, std::vector<int32_t> planes,
+                             int32_t self);
+
+ protected:
+  virtual MatrixSharing& sharing(size_t matrix) = 0;
+  virtual MatrixShape shape(size_t matrix) const = 0;
+  virtual std::span<const int32_t> owners(size_t matrix) const = 0;
+  virtual const MatrixCost& whole_cost(size_t matrix) const = 0;
+  virtual int32_t phase(size_t matrix) const = 0;
+};
+
+class TeamTable : public ShareTable {
+ public:
+  explicit TeamTable(const PlanPart& part) : part_(part) {}
 
  private:
-  MatrixSharing& sharing();
-  MatrixShape shape(size_t matrix) const {
+  MatrixSharing& sharing(size_t matrix) override;
+  MatrixShape shape(size_t matrix) const override {
     return shape_of(part_.matrices[matrix]);
   }
+  std::span<const int32_t> owners(size_t matrix) const override {
+    return part_.owners[matrix];
+  }
+  const MatrixCost& whole_cost(size_t matrix) const override {
+    return part_.costs[matrix];
+  }
+  int32_t phase(size_t matrix) const override { return part_.phase[matrix]; }
 
   const PlanPart& part_;
   std::unique_ptr<MatrixSharing> sharing_;
@@ -184,9 +204,9 @@ inline std::vector<int64_t> elements_within(const PlanPart& part,
 // team.
 std::vector<int32_t> nodes_for_teams(const PlanPart& part);
 
-// A TeamExchange says what the members of a team exchange of a matrix that they
-// share, and where it lies in each one's room for it. All of it goes over the
-// home's ranks, most of which have nothing to send:
+// team_exchange() says what the members of a team exchange of a matrix that
+// they share, and where it lies in each one's room for it. All of it goes over
+// the home's ranks, most of which have nothing to send:
 //
 //   norms    every member's parts of the norm, to all
 //   sums     the i-th even piece of every member's sum, to member i
@@ -217,15 +237,10 @@ struct TeamRoom {
 };
 TeamRoom team_room(const SharedMatrix& shared);
 
-// One of these exchanges on one rank: the extents of the room that are sent
-// from and received into, and the bytes to and from each plane of the home, at
-// offsets within these extents.
-struct TeamExchange {
-  Extent source, target;
-  ExchangeTable table;
-};
-TeamExchange team_exchange(const SharedMatrix& shared, int32_t num_planes,
-                           Purpose purpose);
+// One of these exchanges on one rank, over the planes of the home; source and
+// target are extents of the room.
+ExchangeTable team_exchange(const SharedMatrix& shared, int32_t num_planes,
+                            Purpose purpose);
 // True if this rank takes part in a stage of the team.
 bool takes_part(const SharedMatrix& shared, EntryKind stage);
 // True if members exchange anything for this purpose; `with_factors` says

@@ -90,7 +90,7 @@ class HomeOfSlots {
   template <class Visit>
   void each_of_pieces(const RankOfHome& rank, const Round& round,
                       Visit visit) const {
-    for (const SlotPiece& piece : round.pieces) {
+    for (const SlotPiece& piece : round.prepared) {
       const int32_t matrix = matrix_of(rank, piece.kept);
       if (piece.parts.empty()) each(piece, matrix, visit);
       for (const SlotRectangle& part : piece.parts) each(part, matrix, visit);
@@ -106,19 +106,16 @@ class HomeOfSlots {
   }
 
   void exchange(size_t r, Purpose purpose, size_t table) {
-    const bool gathers = purpose == Purpose::kGatherMatrices;
     if (ranks_[0].rounds[r].tables(purpose)[table].empty) return;
     std::vector<std::vector<int64_t>> before;
     for (const RankOfHome& rank : ranks_) before.push_back(rank.slot);
     for (size_t from = 0; from < ranks_.size(); ++from)
       for (size_t to = 0; to < ranks_.size(); ++to) {
-        const Round& a = ranks_[from].rounds[r];
-        const Round& b = ranks_[to].rounds[r];
-        const ExchangeTable& s = a.tables(purpose)[table];
-        const ExchangeTable& d = b.tables(purpose)[table];
+        const ExchangeTable& s = ranks_[from].rounds[r].tables(purpose)[table];
+        const ExchangeTable& d = ranks_[to].rounds[r].tables(purpose)[table];
         ASSERT_EQ(s.send_bytes[to], d.receive_bytes[from]);
-        const int64_t send_at = gathers ? a.shards_at : 0;
-        const int64_t receive_at = gathers ? 0 : b.shards_at;
+        const int64_t send_at = s.source.first / 4;
+        const int64_t receive_at = d.target.first / 4;
         for (int64_t i = 0; i < s.send_bytes[to] / 4; ++i)
           ranks_[to].slot.at(static_cast<size_t>(
               receive_at + d.receive_offsets[from] / 4 + i)) =

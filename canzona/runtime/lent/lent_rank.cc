@@ -67,13 +67,13 @@ uint16_t* LentRank::rounded(int32_t t, int64_t at) const {
   return reinterpret_cast<uint16_t*>(memory.weights[index(t)]) + at;
 }
 
-Run LentRank::gradient(int32_t t, int64_t at) const {
+Run LentRank::stored_gradient(int32_t t, int64_t at) const {
   const LentGradient& gradient = gradients[index(t)];
   return advanced(Run{gradient.data, gradient.dtype}, at);
 }
 
-Shard LentRank::shard(int32_t t, const Dims& whole, int64_t at, int64_t count,
-                      Run* states) const {
+Shard LentRank::stored_shard(int32_t t, const Dims& whole, int64_t at,
+                             int64_t count, Run* states) const {
   size_t filled = 0;
   for (int32_t s : schedule.states_of[index(t)]) {
     const PlacedState& state = schedule.states[index(s)];
@@ -114,21 +114,23 @@ std::vector<LentGradients::Part> LentGradients::parts_of(
 
 const GradientRuns& LentGradients::runs() {
   const auto run_of = [&](const Part& part) {
-    return Engine::Stretch{rank_.gradient(part.tensor, part.extent.first),
-                           part.extent.count};
+    return Engine::Stretch{
+        rank_.stored_gradient(part.tensor, part.extent.first),
+        part.extent.count};
   };
   runs_.looked.clear();
   runs_.codes.clear();
   runs_.counted.clear();
   for (const Part& part : looked_) {
-    if (!rank_.has_gradient(part.tensor)) continue;
+    if (!rank_.tensor_has_gradient(part.tensor)) continue;
     runs_.looked.push_back(run_of(part));
     runs_.codes.push_back(
         nonfinite_code(part.tensor, rank_.schedule.rank, true));
   }
   runs_.clipped = runs_.looked;
   for (const Part& part : counted_)
-    if (rank_.has_gradient(part.tensor)) runs_.counted.push_back(run_of(part));
+    if (rank_.tensor_has_gradient(part.tensor))
+      runs_.counted.push_back(run_of(part));
   return runs_;
 }
 

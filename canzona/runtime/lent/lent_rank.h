@@ -12,6 +12,7 @@
 #include "canzona/linalg/matrix.h"
 #include "canzona/plan/placed/placed_schedule.h"
 #include "canzona/rules/rule.h"
+#include "canzona/rules/runs.h"
 #include "canzona/runtime/step/gradient_check.h"
 #include "canzona/runtime/step/matrix_stages.h"
 
@@ -43,7 +44,7 @@ struct LentGradient {
 // Returns the same number for rules with the same options in force.
 uint64_t hash_of_options(const Rule& rule);
 
-struct LentRank : StepEngines {
+struct LentRank : StepEngines, StoredMatrices {
   LentRank(const PlacedPlan& the_plan, int32_t rank,
            std::vector<Engine*> the_engines, Lanes* the_lanes);
 
@@ -58,24 +59,13 @@ struct LentRank : StepEngines {
   std::vector<double> rates;            // by group
 
   const PlacedTensor& tensor(int32_t t) const { return plan.tensors[index(t)]; }
-  // Of a kept matrix.
-  int32_t tensor_of(int32_t kept) const {
-    return plan.matrices[index(schedule.kept[index(kept)].matrix)].tensor;
-  }
-  const Rule& rule_of(int32_t t) const {
-    return *rules[index(tensor(t).group)];
-  }
-  bool has_gradient(int32_t t) const {
-    return gradients[index(t)].data != nullptr;
-  }
-  Step step_of(int32_t t) const {
-    return {steps[index(t)], rates[index(tensor(t).group)]};
-  }
   DType wire() const { return plan.options.wire; }
-  Run slots() const { return {memory.slots, wire()}; }
+  Run slot_of(const Round& round) const {
+    return advanced(Run{memory.slots, wire()}, round.slot_at);
+  }
   // New weights in transit, whatever the wire.
-  Run wide_slot(int64_t at) const {
-    return {memory.slots + at * size_of(wire()), DType::kFp32};
+  Run wide_slot(const Round& round, int64_t at) const {
+    return {advanced(slot_of(round), at).data, DType::kFp32};
   }
 
   // From element `at` of the rank's storage on. weights(): what a rule updates,
@@ -83,41 +73,45 @@ struct LentRank : StepEngines {
   // if they have masters, else null.
   Run weights(int32_t t, int64_t at) const;
   uint16_t* rounded(int32_t t, int64_t at) const;
-  Run gradient(int32_t t, int64_t at) const;
+  Run stored_gradient(int32_t t, int64_t at) const;
   // Everything except the gradient; `states` is the caller's memory.
-  Shard shard(int32_t t, const Dims& whole, int64_t at, int64_t count,
-              Run* states) const;
-};
+  Shard stored_shard(int32_t t, const Dims& whole, int64_t at, int64_t count,
+                     Run* states) const;
 
-// The matrices of a rank, as the stages of a step see them.
-class LentMatrices : public StoredMatrices {
- public:
-  explicit LentMatrices(const LentRank& rank)
-      : StoredMatrices(rank.schedule.kept), rank_(rank) {}
-
-  const Rule& rule_of(int32_t kept) const override {
-    return rank_.rule_of(rank_.tensor_of(kept));
+  // The matrices, as the stages of a step see them.
+  const KeptMatrix& matrix(int32_t kept) const override {
+    return schedule.kept[index(kept)];
   }
-  Step step_of(int32_t kept) const override {
-    return rank_.step_of(rank_.tensor_of(kept));
+  int32_t tensor_of(int32_t matrix) const override {
+    return plan.matrices[index(matrix)].tensor;
   }
-  bool has_gradient(int32_t kept) const override {
-    return rank_.has_gradient(rank_.tensor_of(kept));
+  const std::string& name_of(int32_t t) const override {
+    return tensor(t).name;
+  }
+  const Rule& rule_of_tensor(int32_t t) const override {
+    return *rules[index(tensor(t).group)];
+  }
+  Step step_of_tensor(int32_t t) const override {
+    return {steps[index(t)], rates[index(tensor(t).group)]};
+  }
+  bool tensor_has_gradient(int32_t t) const override {
+    return gradients[index(t)].data != nullptr;
   }
   Run gradient(int32_t kept, const Piece& piece, int64_t at) const override {
-    return rank_.gradient(rank_.tensor_of(kept), piece.gradient + at);
+    return stored_gradient(tensor_of_kept(kept), piece.gradient + at);
   }
   Shard shard(int32_t kept, const Piece& piece, int64_t at, int64_t count,
               Run* states) const override {
-    return rank_.shard(rank_.tensor_of(kept), matrix(kept).dims,
-                       piece.parameter + at, count, states);
+    return stored_shard(tensor_of_kept(kept), matrix(kept).dims,
+                        piece.parameter + at, count, states);
   }
   float* owned(const KeptState& state) const override {
-    return rank_.memory.states[index(state.memory)] + state.first;
+    return memory.states[index(state.memory)] + state.first;
   }
-
- private:
-  const LentRank& rank_;
+  Run slot(size_t round) const override {
+    return slot_of(schedule.rounds[round]);
+  }
+  std::byte* rooms() const override { return memory.rooms; }
 };
 
 // The gradients of a step on lent memory, as the check sees them: a rank looks

@@ -113,7 +113,6 @@ struct LentStep::Parts {
                        std::span<const int64_t> steps) const;
   void check_rates(std::span<const double> rates) const;
   void skip_collectives();
-  void carry_out(const PlacedAction& action);
   // The parts of a captured step.
   bool begin_replay(const std::vector<LentGradient>& captured,
                     const LentReplay& replay,
@@ -349,28 +348,10 @@ void LentStep::run(int32_t number) {
                          " is out of order; expected ", expected));
   }
   try {
-    parts.carry_out(actions[parts.next++]);
+    parts.updates.run(actions[parts.next++]);
   } catch (...) {
     parts.abandon();
     throw;
-  }
-}
-
-void LentStep::Parts::carry_out(const PlacedAction& action) {
-  const auto& rounds = rank.schedule.rounds;
-  switch (action.kind) {
-    case EntryKind::kPrepare:
-      return updates.prepare(rounds[index(action.item)]);
-    case EntryKind::kTransform:
-      return updates.transform(index(action.item), action.segment);
-    case EntryKind::kApply:
-      return updates.apply(rounds[index(action.item)]);
-    case EntryKind::kUpdateElements:
-      return updates.elements();
-    case EntryKind::kUpdateMatrices:
-      return updates.local();
-    default:
-      return updates.team_stage(action);
   }
 }
 
@@ -400,8 +381,8 @@ void LentStep::Parts::update_captured(const LentReplay& replay) {
     check.clip(replay.limit);
   }
   check.judge(replay.skip ? int64_t{kInfinityBits} : kUnlikeCode);
-  for (const PlacedAction& action : rank.schedule.actions)
-    if (action.is_compute()) carry_out(action);
+  for (const ScheduleEntry& entry : rank.schedule.actions)
+    if (entry.is_compute()) updates.run(entry);
 }
 
 void LentStep::capture(std::span<const LentGradient> gradients,
@@ -454,7 +435,7 @@ void LentStep::capture(std::span<const LentGradient> gradients,
 bool LentStep::needs(int32_t number, int64_t step) const {
   const auto& actions = parts_->rank.schedule.actions;
   if (number < 0 || number >= std::ssize(actions) ||
-      !actions[index(number)].is_in_rooms())
+      !is_of_team(actions[index(number)].purpose))
     throw UsageError(cat("a step on lent memory: action ", number,
                          " is no exchange of a team"));
   return parts_->updates.needs(actions[index(number)], step);

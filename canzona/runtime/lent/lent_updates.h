@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "canzona/runtime/lent/lent_rank.h"
-#include "canzona/runtime/step/team_stages.h"
+#include "canzona/runtime/step/round_stages.h"
 
 namespace canzona {
 
@@ -22,17 +22,13 @@ class LentUpdates {
  public:
   explicit LentUpdates(const LentRank& rank);
 
-  void prepare(const PlacedRound& round);
-  void transform(size_t round, int32_t segment);
-  // A stage of a team (plan/schedule/team_schedule.h).
-  void team_stage(const PlacedAction& action);
-  // True if an exchange of a team is needed in such a step of its tensor.
-  bool needs(const PlacedAction& action, int64_t step) const;
+  // Carries out an entry that computes.
+  void run(const ScheduleEntry& entry);
+  bool needs(const ScheduleEntry& entry, int64_t step) const {
+    return stages_.needs(entry, step);
+  }
   // Memory or rules are others from now on.
-  void rebind() { teams_.reset(); }
-  void apply(const PlacedRound& round);
-  void elements();
-  void local();
+  void rebind() { stages_.rebind(); }
 
  private:
   // Elements that one lane processes at once.
@@ -53,10 +49,10 @@ class LentUpdates {
     void clear();
   };
 
-  TeamStages& teams();
-  int32_t team_tensor(const PlacedAction& action) const;
-  Order by_work(const std::vector<UpdateBatch>& batches) const;
-  std::vector<Order> by_segment(const std::vector<UpdateBatch>& batches) const;
+  void send_elements(size_t round);
+  void take_elements(const Round& round);
+  void elements() { update_elements(rank_.schedule.elements, chunks_); }
+  void local();
   void make_rooms();
   Room& room_of(const Engine& engine);
   // Adds a shard; a bf16 gradient will be widened into scratch.
@@ -70,12 +66,10 @@ class LentUpdates {
                   int64_t end);
   // Steps all batches of a device that can_step_whole as one repeated work.
   void step_wholes_together();
-  void step_by_stages(Engine& engine, const UpdateBatch& batch, int64_t begin,
+  // The stages of a round, in scratch.
+  void step_by_stages(Engine& engine, const MatrixBatch& batch, int64_t begin,
                       int64_t end) const;
-  void prepare_local(Engine& engine, int32_t kept, const Piece& piece,
-                     std::span<const Run> matrix) const;
-  void apply_local(Engine& engine, int32_t kept, const Piece& piece,
-                   Run matrix) const;
+  void lay_out_here();
 
   void update_chunk(Engine& engine, const Chunk& chunk) const;
   void update_together(const std::vector<ElementTensor>& tensors);
@@ -84,15 +78,17 @@ class LentUpdates {
   std::vector<Chunk> chunks_of(const std::vector<ElementTensor>& tensors) const;
 
   const LentRank& rank_;
-  const LentMatrices stored_;
-  const MatrixStages stages_;
-  std::vector<std::vector<MatrixBatch>> batches_;  // by round
-  std::vector<std::vector<Order>> orders_;         // by round and segment
+  RoundStages stages_;
   Order local_order_;
+  // Matrices whose pieces never move, in a slot of each batch: by batch and
+  // piece, and the elements of each slot.
+  std::vector<SlotMatrix> here_;
+  std::vector<MatrixBatch> batches_here_;
+  std::vector<std::vector<SlotPiece>> prepared_, applied_;
+  std::vector<int64_t> slot_elements_;
   std::vector<Engine*> engine_of_;          // by batch of local
   std::vector<Chunk> chunks_;               // of elements
   std::vector<std::vector<Chunk>> shared_;  // by round
-  std::unique_ptr<TeamStages> teams_;       // made when first needed
   std::vector<Room> rooms_;
 };
 

@@ -196,7 +196,7 @@ class LentDriver {
     for (size_t a = 0; a < actions.size(); ++a)
       if (actions[a].is_compute())
         step_->run(static_cast<int32_t>(a));
-      else if (actions[a].is_in_rooms())
+      else if (is_of_team(actions[a].purpose))
         exchange(static_cast<int32_t>(a), actions[a]);
       else if (actions[a].kind != EntryKind::kWait)
         carry_out(actions[a]);
@@ -332,64 +332,34 @@ class LentDriver {
   }
 
   // Waits for the engine first, so that the collective is complete on return.
-  void carry_out(const PlacedAction& a) {
+  void carry_out(const ScheduleEntry& e) {
     synchronize();
     const int64_t size = plan_.options.wire == DType::kBf16 ? 2 : 4;
-    Communicator& group = *groups_[index(a.group)];
-    if (a.kind == EntryKind::kBroadcast) {
-      const auto& ranks = step_->schedule().groups[index(a.group)];
-      const auto root = std::ranges::lower_bound(ranks, a.root);
-      return group.broadcast(
-          static_cast<int>(root - ranks.begin()),
-          {lent_.slots + a.receive_at * size, index(a.count * size)},
-          {.label = a.label});
-    }
-    Table send(a.send, size), receive(a.receive, size);
-    group.all_to_all_v({{lent_.slots + a.send_at * size, index(send.end)},
-                        {send.bytes, a.send.size()},
-                        {send.offsets, a.send.size()}},
-                       {{lent_.slots + a.receive_at * size, index(receive.end)},
-                        {receive.bytes, a.send.size()},
-                        {receive.offsets, a.send.size()}},
-                       {.label = a.label});
+    Communicator& group = *groups_[index(e.ranks_of)];
+    std::byte* slot =
+        lent_.slots + step_->schedule().rounds[index(e.round)].slot_at * size;
+    if (e.kind != EntryKind::kBroadcast) return exchange_in(slot, e);
+    const auto& ranks = step_->schedule().groups[index(e.ranks_of)];
+    const auto root = std::ranges::lower_bound(ranks, e.root);
+    group.broadcast(static_cast<int>(root - ranks.begin()),
+                    {slot + e.all.first * size, index(e.all.count * size)},
+                    {.label = e.label});
   }
-  void exchange(int32_t number, const PlacedAction& a) {
-    if (!step_->needs(number, numbers_[index(a.tensors[0])])) return;
+  void exchange(int32_t number, const ScheduleEntry& e) {
+    if (!step_->needs(number, numbers_[index(e.tensors[0])])) return;
     synchronize();
-    const Area sent(lent_.rooms, a.send, a.send_offsets);
-    const Area received(lent_.rooms, a.receive, a.receive_offsets);
-    groups_[index(a.group)]->all_to_all_v(
-        {sent.bytes, a.send, sent.offsets},
-        {received.bytes, a.receive, received.offsets}, {.label = a.label});
+    exchange_in(lent_.rooms, e);
   }
-  // The part of the rooms that blocks lie in.
-  struct Area {
-    Area(std::byte* rooms, const std::vector<int64_t>& counts,
-         std::vector<int64_t> at)
-        : offsets(std::move(at)) {
-      int64_t first = INT64_MAX, end = 0;
-      for (size_t i = 0; i < counts.size(); ++i)
-        if (counts[i] > 0) {
-          first = std::min(first, offsets[i]);
-          end = std::max(end, offsets[i] + counts[i]);
-        }
-      for (size_t i = 0; i < counts.size(); ++i)
-        offsets[i] = counts[i] > 0 ? offsets[i] - first : 0;
-      if (end > 0) bytes = {rooms + first, index(end - first)};
-    }
-    std::vector<int64_t> offsets;
-    std::span<std::byte> bytes;
-  };
-  struct Table {
-    Table(const std::vector<int64_t>& counts, int64_t size) {
-      for (size_t i = 0; i < counts.size(); ++i) {
-        bytes[i] = counts[i] * size;
-        offsets[i] = end;
-        end += bytes[i];
-      }
-    }
-    int64_t bytes[16], offsets[16], end = 0;
-  };
+  void exchange_in(std::byte* memory, const ScheduleEntry& e) {
+    const ExchangeTable& moved = e.exchange;
+    const auto area = [&](const Extent& extent) {
+      return std::span(memory + extent.first, index(extent.count));
+    };
+    groups_[index(e.ranks_of)]->all_to_all_v(
+        {area(moved.source), moved.send_bytes, moved.send_offsets},
+        {area(moved.target), moved.receive_bytes, moved.receive_offsets},
+        {.label = e.label});
+  }
 
   std::vector<float> stored_weights(int32_t t) {
     if (plan_.tensors[index(t)].dtype == DType::kFp32)

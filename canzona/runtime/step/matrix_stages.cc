@@ -118,7 +118,8 @@ void MatrixStages::prepare_run(Engine& engine, const SlotPiece& piece, Run slot,
   };
   ShardStates states;
   Shard shard = stored_.shard(piece.kept, stored, run.first, run.count, states);
-  shard.grad = wide_gradient(engine, piece.kept, stored, run.first, run.count);
+  shard.grad = widened(engine, stored_.gradient(piece.kept, stored, run.first),
+                       run.count);
   Run fields[kMostFields];
   const size_t count = num_fields(piece.kept);
   for (size_t f = 0; f < count; ++f)
@@ -188,16 +189,49 @@ void MatrixStages::transform(Engine& engine, const MatrixBatch& batch,
   });
 }
 
-// Matrices are assembled outside the slot, where their alignment is the same on
-// every rank; their updates are written back to where the fields came from.
+namespace {
+
+// Returns the element of the slot at which matrices lie whole, one after
+// another, as fp32; -1 if they do not.
+int64_t whole_at(const MatrixBatch& batch, int64_t begin, int64_t end,
+                 std::vector<SlotRectangle> SlotMatrix::* list, DType dtype) {
+  const Dims& dims = batch.planned->dims;
+  int64_t first = -1;
+  for (int64_t i = begin; i < end; ++i) {
+    const std::vector<SlotRectangle>& rectangles =
+        batch.matrices[index(i)]->*list;
+    if (rectangles.size() != 1 || rectangles[0].elements() != dims[0] * dims[1])
+      return -1;
+    if (i == begin) first = rectangles[0].at;
+    if (rectangles[0].at != first + (i - begin) * dims[0] * dims[1]) return -1;
+  }
+  return dtype == DType::kFp32 ? first : -1;
+}
+
+}  // namespace
+
+// Matrices of a slot that moves are assembled outside it, where their alignment
+// is the same on every rank; their updates are written back to where the fields
+// came from.
 void MatrixStages::transform_part(Engine& engine, const MatrixBatch& batch,
                                   int64_t begin, int64_t end, Run slot) const {
   const Arena::Scope scope(engine.arena());
   const Dims& dims = batch.planned->dims;
   const int64_t cols = dims[1], each = dims[0] * cols, count = end - begin;
   const size_t num = num_fields(batch.planned->members[index(begin)]);
+  const auto first = [&](std::vector<SlotRectangle> SlotMatrix::* list) {
+    return batch.is_here ? whole_at(batch, begin, end, list, slot.dtype) : -1;
+  };
+  const int64_t fields_at = first(&SlotMatrix::rectangles);
+  const int64_t update_at = first(&SlotMatrix::updates);
   ConstRun fields[kMostFields];
   for (size_t f = 0; f < num; ++f) {
+    if (fields_at >= 0) {
+      const int64_t stride =
+          batch.matrices[index(begin)]->rectangles[0].field_stride;
+      fields[f] = advanced(slot, fields_at + static_cast<int64_t>(f) * stride);
+      continue;
+    }
     const Run field = take_floats(engine, count * each);
     for (int64_t i = 0; i < count; ++i)
       for (const SlotRectangle& r :
@@ -207,8 +241,10 @@ void MatrixStages::transform_part(Engine& engine, const MatrixBatch& batch,
                         in_slot(slot, r, f));
     fields[f] = field;
   }
-  const Run update = take_floats(engine, count * each);
+  const Run update = update_at >= 0 ? advanced(slot, update_at)
+                                    : take_floats(engine, count * each);
   transform_fields(engine, *batch.planned, begin, count, {fields, num}, update);
+  if (update_at >= 0) return;
   for (int64_t i = 0; i < count; ++i)
     for (const SlotRectangle& r : batch.matrices[index(begin + i)]->updates)
       copy_or_convert(engine, in_slot(slot, r, 0),

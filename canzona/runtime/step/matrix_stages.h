@@ -40,21 +40,36 @@ using ShardStates = Run[kMostShardStates];
 // this step.
 class StoredMatrices {
  public:
-  // `kept` must outlive it.
-  explicit StoredMatrices(const std::vector<KeptMatrix>& kept) : kept_(kept) {}
+  StoredMatrices() = default;
   virtual ~StoredMatrices() = default;
   StoredMatrices(const StoredMatrices&) = delete;
   StoredMatrices& operator=(const StoredMatrices&) = delete;
 
-  const KeptMatrix& matrix(int32_t kept) const { return kept_[index(kept)]; }
+  virtual const KeptMatrix& matrix(int32_t kept) const = 0;
   const Piece& piece(const SlotPiece& of) const {
     return matrix(of.kept).pieces[index(of.piece)];
   }
 
-  virtual const Rule& rule_of(int32_t kept) const = 0;
-  virtual Step step_of(int32_t kept) const = 0;
-  // Returns false if the step leaves the matrix unchanged.
-  virtual bool has_gradient(int32_t kept) const = 0;
+  int32_t tensor_of_kept(int32_t kept) const {
+    return tensor_of(matrix(kept).matrix);
+  }
+  const Rule& rule_of(int32_t kept) const {
+    return rule_of_tensor(tensor_of_kept(kept));
+  }
+  Step step_of(int32_t kept) const {
+    return step_of_tensor(tensor_of_kept(kept));
+  }
+  bool has_gradient(int32_t kept) const {
+    return tensor_has_gradient(tensor_of_kept(kept));
+  }
+
+  // Returns the tensor of one of the plan's matrices.
+  virtual int32_t tensor_of(int32_t matrix) const = 0;
+  virtual const std::string& name_of(int32_t tensor) const = 0;
+  virtual const Rule& rule_of_tensor(int32_t tensor) const = 0;
+  virtual Step step_of_tensor(int32_t tensor) const = 0;
+  // Returns false if the step leaves the tensor unchanged.
+  virtual bool tensor_has_gradient(int32_t tensor) const = 0;
   // From element `at` of a piece on.
   virtual Run gradient(int32_t kept, const Piece& piece, int64_t at) const = 0;
   // Everything except the gradient; `states` is the caller's memory.
@@ -62,15 +77,17 @@ class StoredMatrices {
                       int64_t count, Run* states) const = 0;
   // The states of a batch, at its owner.
   virtual float* owned(const KeptState& state) const = 0;
-
- private:
-  const std::vector<KeptMatrix>& kept_;
+  // The slot of a round, in the dtype of the wire, and the rooms of teams.
+  virtual Run slot(size_t round) const = 0;
+  virtual std::byte* rooms() const = 0;
 };
 
 // Matrices that are transformed together, and where they lie in their slot.
 struct MatrixBatch {
   const UpdateBatch* planned = nullptr;
   std::vector<const SlotMatrix*> matrices;  // by member
+  // The slot is this rank's scratch, in which matrices may be transformed.
+  bool is_here = false;
 };
 // Both must outlive the result; `computed` is sorted by kept matrix and block.
 std::vector<MatrixBatch> matrix_batches(
@@ -85,6 +102,9 @@ class MatrixStages {
 
   void prepare(Engine& engine, const SlotPiece& piece, Run slot) const;
   void transform(Engine& engine, const MatrixBatch& batch, Run slot) const;
+  // Members [begin, end) of a batch, which have the same step number.
+  void transform_part(Engine& engine, const MatrixBatch& batch, int64_t begin,
+                      int64_t end, Run slot) const;
   void apply(Engine& engine, const SlotPiece& piece, Run slot) const;
 
   // Calls work(begin, end) for runs of adjacent members with a gradient and the
@@ -114,17 +134,11 @@ class MatrixStages {
     size_t count_;
   };
 
+ private:
   // The rule's transform on fields of `count` matrices, from member `begin` on.
   void transform_fields(Engine& engine, const UpdateBatch& batch, int64_t begin,
                         int64_t count, std::span<const ConstRun> fields,
                         Run update) const;
-
-  ConstRun wide_gradient(Engine& engine, int32_t kept, const Piece& piece,
-                         int64_t at, int64_t count) const {
-    return widened(engine, stored_.gradient(kept, piece, at), count);
-  }
-
- private:
   bool joins(int32_t kept, int64_t step) const {
     return stored_.has_gradient(kept) && stored_.step_of(kept).step == step;
   }
@@ -133,8 +147,6 @@ class MatrixStages {
                    Extent run) const;
   void apply_run(Engine& engine, const SlotPiece& piece, Run slot,
                  Extent run) const;
-  void transform_part(Engine& engine, const MatrixBatch& batch, int64_t begin,
-                      int64_t end, Run slot) const;
   size_t num_fields(int32_t kept) const;
 
   const StoredMatrices& stored_;

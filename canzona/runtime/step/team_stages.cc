@@ -48,19 +48,19 @@ SharedTransform& TeamStages::transform_for(size_t round, const TeamWork& work) {
   const Rule& rule = *work.rule;
   const TeamSeat seat{planned.size(), planned.member, planned.is_head()};
   for (Pooled& known : pool_)
-    if (known.last_round != round && known.shape == work.shape &&
+    if (known.last_round != round && known.shape == planned.shape &&
         known.rule == &rule && is_same(known.seat, seat)) {
       known.last_round = round;
       return *known.transform;
     }
-  auto made = rule.share(engine_, arena_, work.shape, seat);
+  auto made = rule.share(engine_, arena_, planned.shape, seat);
   if (made == nullptr)
-    throw UsageError(cat("matrix ", to_string(work.shape), " is shared by ",
+    throw UsageError(cat("matrix ", to_string(planned.shape), " is shared by ",
                          seat.members, " ranks, but rule ", rule.facts().name(),
                          " cannot share it on ", engine_.kind(),
                          "; plan with teams=off"));
   require_alike(work, *made);
-  pool_.push_back({work.shape, seat, &rule, round, std::move(made)});
+  pool_.push_back({planned.shape, seat, &rule, round, std::move(made)});
   return *pool_.back().transform;
 }
 
@@ -98,7 +98,8 @@ Matrices TeamStages::strips_view(const Shared& shared, const SlotRectangle& r) {
 
 void TeamStages::load(size_t round, size_t number, int64_t step, Run slot) {
   Shared& shared = at(round, number);
-  shared.transform->begin({step, shared.work.phase, shared.work.states});
+  shared.transform->begin(
+      {step, shared.work.planned->phase, shared.work.states});
   for (const SlotRectangle& r : shared.work.planned->rectangles)
     copy_or_convert(engine_, strips_view(shared, r), slot_view(slot, r));
   shared.transform->load(run_of(reinterpret_cast<const float*>(

@@ -25,10 +25,8 @@ namespace canzona {
 // This rank's share of a matrix of a round.
 struct TeamWork {
   const SharedMatrix* planned = nullptr;
-  MatrixShape shape;
   std::string tensor;  // its name, for errors
   const Rule* rule = nullptr;
-  int phase = 0;
   std::vector<Run> states;    // kept by this rank
   std::byte* room = nullptr;  // its beginning
 };
@@ -39,9 +37,6 @@ class TeamStages {
   // Everything that `rounds` points to must outlive the stages.
   TeamStages(Engine& engine, std::vector<std::vector<TeamWork>> rounds);
   ~TeamStages();
-
-  // Memory may be elsewhere from now on.
-  TeamWork& work(size_t round, size_t team) { return at(round, team).work; }
 
   // The stages, of members alone; a slot has the dtype of the wire.
   void load(size_t round, size_t team, int64_t step, Run slot);

@@ -112,119 +112,75 @@ ExchangedUpdate::ExchangedUpdate(Rank& rank, Publisher& publisher)
     : rank_(rank),
       publisher_(publisher),
       stored_(rank),
-      stages_(stored_, rank.engines),
-      teams_(rank),
+      stages_(stored_, rank.engines, rank.rounds, rank.updates, false),
       entries_(rank.show(rank.entries.step())),
-      moving_(rank.rounds.size()) {
-  for (size_t r = 0; r < rank.rounds.size(); ++r)
-    batches_.push_back(
-        matrix_batches(rank.updates.batches[r], rank.rounds[r].computed));
+      works_(entries_.size()) {
+  stages_.make_teams();
 }
 
-std::span<std::byte> ExchangedUpdate::whole_area(size_t round) const {
-  auto* slot = reinterpret_cast<std::byte*>(moving_[round].slot);
-  return {slot, index(rank_.rounds[round].shards_at * kBytesPerFp32)};
-}
-
-std::span<std::byte> ExchangedUpdate::shard_area(size_t round) const {
-  const Round& r = rank_.rounds[round];
-  auto* slot = reinterpret_cast<std::byte*>(moving_[round].slot);
-  return {slot + r.shards_at * kBytesPerFp32,
-          index((r.num_elements - r.shards_at) * kBytesPerFp32)};
-}
-
+// The rooms of teams are still in use until their last exchange has ended.
 void ExchangedUpdate::begin(int64_t step, double learning_rate) {
   stored_.begin(step, learning_rate);
+  wait(last_in_rooms_);
+  std::ranges::fill(works_, std::nullopt);
   next_ = 0;
-  teams_.begin(step);
   while (entries_[next_].entry->kind != EntryKind::kUpdateElements)
-    carry_out(entries_[next_++]);
+    carry_out(next_++);
 }
 
 void ExchangedUpdate::finish() {
-  while (++next_ < entries_.size()) carry_out(entries_[next_]);
+  while (++next_ < entries_.size()) carry_out(next_);
 }
 
-// A stage waits for what it needs; a round has its slot from `prepare` on.
-void ExchangedUpdate::carry_out(const ShownEntry& shown) {
+// Exchanges wait for nothing, because couriers carry them out in order. The
+// norms of strips that are scaled already are not needed again.
+void ExchangedUpdate::carry_out(size_t entry) {
+  const ShownEntry& shown = entries_[entry];
   const ScheduleEntry& e = *shown.entry;
-  if (is_of_team(e.purpose)) return teams_.exchange(shown, waits_at_once());
-  if (e.kind == EntryKind::kAllToAll) return exchange(shown);
-  if (e.shared >= 0) return share(shown);
-  const size_t round = index(e.round);
-  Moving& moving = moving_[round];
-  if (e.kind == EntryKind::kPrepare) {
-    moving.slot = rank_.store.slot(e.slot.slot);
-    return compute(shown, [&] { prepare(round); });
+  if (!e.is_compute()) return exchange(entry);
+  if (e.kind != EntryKind::kSumStrips || !stages_.is_scaled(e))
+    for (const int32_t before : e.after) wait(works_[index(before)]);
+  {
+    const Span span(rank_.track, shown.span);
+    stages_.run(e);
   }
-  if (e.kind == EntryKind::kTransform) {
-    wait(moving.gather);
-    return compute(shown, [&] { transform(round, e.segment); });
-  }
-  wait(moving.scatter);
-  compute(shown, [&] { apply(round); });
-  for (int32_t k : rank_.rounds[round].members) {
+  if (e.kind != EntryKind::kApply) return;
+  for (int32_t k : rank_.rounds[index(e.round)].members) {
     scale_rows(rank_, rank_.kept.matrices[index(k)]);
     publisher_.updated(index(k));
   }
 }
 
-void ExchangedUpdate::wait(Works& works) {
-  for (Work& work : works) wait_in_step(rank_, work);
-}
-
-template <class Stage>
-void ExchangedUpdate::compute(const ShownEntry& shown, const Stage& stage) {
-  const Span span(rank_.track, shown.span);
-  rank_.engines.repeated(stage);
-}
-
-void ExchangedUpdate::share(const ShownEntry& shown) {
+void ExchangedUpdate::exchange(size_t entry) {
+  const ShownEntry& shown = entries_[entry];
   const ScheduleEntry& e = *shown.entry;
-  Moving& moving = moving_[index(e.round)];
-  if (e.kind == EntryKind::kLoadStrips) wait(moving.gather);
-  teams_.await(e);
-  compute(shown, [&] { teams_.run(e, moving.slot); });
-}
-
-void ExchangedUpdate::prepare(size_t round) {
-  for (const SlotPiece& piece : rank_.rounds[round].pieces)
-    stages_.prepare(rank_.engine, piece, slot_of(round));
-}
-
-void ExchangedUpdate::exchange(const ShownEntry& shown) {
-  const ScheduleEntry& e = *shown.entry;
-  const size_t round = index(e.round);
+  const bool of_team = is_of_team(e.purpose);
+  if (of_team && !stages_.needs(e, stored_.step())) return;
   const bool gathers = e.purpose == Purpose::kGatherMatrices;
-  Courier& courier = gathers ? rank_.groups.gather() : rank_.groups.scatter();
-  const auto body = [this, &shown, &courier, gathers, round](
-                        Communicator& group, const Call& call) {
-    const ScheduleEntry& moved = *shown.entry;
-    const ExchangeTable& table =
-        rank_.rounds[round].tables(moved.purpose)[index(moved.table)];
-    const auto whole = whole_area(round), shards = shard_area(round);
+  Courier& courier = of_team   ? rank_.groups.teams()
+                     : gathers ? rank_.groups.gather()
+                               : rank_.groups.scatter();
+  std::byte* memory =
+      of_team ? stored_.rooms() : stored_.slot(index(e.round)).data;
+  const auto body = [&shown, &courier, memory](Communicator& group,
+                                               const Call& call) {
+    const ExchangeTable& table = shown.entry->exchange;
+    const auto area = [&](const Extent& extent) {
+      return std::span(memory + extent.first, index(extent.count));
+    };
     const Span span(courier.track(), shown.span);
     group.all_to_all_v(
-        {gathers ? shards : whole, moved.counts, table.send_offsets},
-        {gathers ? whole : shards, table.receive_bytes, table.receive_offsets},
-        call);
+        {area(table.source), table.send_bytes, table.send_offsets},
+        {area(table.target), table.receive_bytes, table.receive_offsets}, call);
   };
   rank_.settle(courier);
-  Moving& moving = moving_[round];
-  Works& works = gathers ? moving.gather : moving.scatter;
-  works[index(e.table)] = courier.run({}, body, shown.call());
-  if (waits_at_once()) wait(works);
+  works_[entry] = courier.run({}, body, shown.call());
+  if (of_team) last_in_rooms_ = works_[entry];
+  if (waits_at_once()) wait(works_[entry]);
 }
 
-void ExchangedUpdate::transform(size_t round, int32_t segment) {
-  for (const MatrixBatch& batch : batches_[round])
-    if (batch.planned->segment == segment)
-      stages_.transform(rank_.engine, batch, slot_of(round));
-}
-
-void ExchangedUpdate::apply(size_t round) {
-  for (const SlotPiece& piece : rank_.rounds[round].pieces)
-    stages_.apply(rank_.engine, piece, slot_of(round));
+void ExchangedUpdate::wait(std::optional<Work>& work) {
+  if (work) wait_in_step(rank_, *work);
 }
 
 }  // namespace canzona

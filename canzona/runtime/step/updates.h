@@ -10,7 +10,7 @@
 #include "canzona/plan/schedule/rounds.h"
 #include "canzona/runtime/rank.h"
 #include "canzona/runtime/step/matrix_stages.h"
-#include "canzona/runtime/step/team_update.h"
+#include "canzona/runtime/step/round_stages.h"
 #include "canzona/runtime/zero/bucket_traffic.h"
 
 namespace canzona {
@@ -73,22 +73,31 @@ class ElementUpdate {
 // The matrices that a rank keeps of its own layout.
 class OwnMatrices : public StoredMatrices {
  public:
-  explicit OwnMatrices(const Rank& rank)
-      : StoredMatrices(rank.kept.matrices), rank_(rank) {}
+  explicit OwnMatrices(const Rank& rank) : rank_(rank) {}
 
   void begin(int64_t step, double learning_rate) {
     step_ = step;
     learning_rate_ = learning_rate;
   }
 
-  const Rule& rule_of(int32_t kept) const override {
-    return *entry_of(kept).rule;
+  const KeptMatrix& matrix(int32_t kept) const override {
+    return rank_.kept.matrices[index(kept)];
   }
-  // With the step number and learning rate of the matrix's rule.
-  Step step_of(int32_t kept) const override {
-    return {step_, learning_rate_ * entry_of(kept).learning_rate_factor};
+  int32_t tensor_of(int32_t matrix) const override {
+    return rank_.part.matrices[index(matrix)].tensor;
   }
-  bool has_gradient(int32_t) const override { return true; }
+  const std::string& name_of(int32_t tensor) const override {
+    return rank_.tensor(tensor).name;
+  }
+  const Rule& rule_of_tensor(int32_t tensor) const override {
+    return *rank_.rules.of(tensor).rule;
+  }
+  // With the step number and learning rate of the tensor's rule.
+  Step step_of_tensor(int32_t tensor) const override {
+    return {step_,
+            learning_rate_ * rank_.rules.of(tensor).learning_rate_factor};
+  }
+  bool tensor_has_gradient(int32_t) const override { return true; }
   Run gradient(int32_t kept, const Piece& piece, int64_t at) const override;
   Shard shard(int32_t kept, const Piece& piece, int64_t at, int64_t count,
               Run* states) const override;
@@ -96,11 +105,14 @@ class OwnMatrices : public StoredMatrices {
     return rank_.store.states() + state.first;
   }
 
- private:
-  const RuleSet::Entry& entry_of(int32_t kept) const {
-    return rank_.rules.of(rank_.tensor_of(matrix(kept)));
+  Run slot(size_t round) const override {
+    return run_of(
+        rank_.store.slot(static_cast<int64_t>(round) % kExchangeSlots));
   }
+  std::byte* rooms() const override { return rank_.store.rooms(); }
+  int64_t step() const { return step_; }
 
+ private:
   const Rank& rank_;
   int64_t step_ = 0;
   double learning_rate_ = 0;
@@ -116,39 +128,21 @@ class ExchangedUpdate {
   void finish();
 
  private:
-  using Works = std::array<Work, Round::kNumTables>;
-  struct Moving {
-    float* slot = nullptr;
-    Works gather, scatter;
-  };
-  void carry_out(const ShownEntry& shown);
-  void exchange(const ShownEntry& shown);
-  // Runs a stage of an entry as repeated work (linalg/engine.h).
-  template <class Stage>
-  void compute(const ShownEntry& shown, const Stage& stage);
-  // Runs a stage of a matrix that a team shares.
-  void share(const ShownEntry& shown);
-  void prepare(size_t round);
-  void transform(size_t round, int32_t segment);
-  void apply(size_t round);
+  void carry_out(size_t entry);
+  void exchange(size_t entry);
+  void wait(std::optional<Work>& work);
   bool waits_at_once() const {
     return !rank_.options.pipelined || rank_.options.overlap == Overlap::kNone;
   }
-  void wait(Works& works);
-
-  std::span<std::byte> whole_area(size_t round) const;
-  std::span<std::byte> shard_area(size_t round) const;
-  Run slot_of(size_t round) const { return run_of(moving_[round].slot); }
 
   Rank& rank_;
   Publisher& publisher_;
   OwnMatrices stored_;
-  const MatrixStages stages_;
-  TeamUpdate teams_;
-  std::vector<ShownEntry> entries_;                // of the step
-  size_t next_ = 0;                                // of these
-  std::vector<Moving> moving_;                     // by round
-  std::vector<std::vector<MatrixBatch>> batches_;  // by round
+  RoundStages stages_;
+  std::vector<ShownEntry> entries_;         // of the step
+  size_t next_ = 0;                         // of these
+  std::vector<std::optional<Work>> works_;  // by entry; posted in this step
+  std::optional<Work> last_in_rooms_;       // of this step or the last one
 };
 
 }  // namespace canzona
