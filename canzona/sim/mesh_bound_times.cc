@@ -9,7 +9,7 @@ namespace {
 
 // Slots delay the micro-batches after these in the same way, which is not
 // counted.
-constexpr int64_t kWholeMicroBatches = 6;
+constexpr int64_t kWholeMicroBatches = 4;
 
 // The time of one leg after the other; `latencies` are 1 or 0 per leg.
 double seconds_of(const OpTime& op, const Links& links, double latencies) {

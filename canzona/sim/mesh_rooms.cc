@@ -163,7 +163,8 @@ MeshChoice MeshRooms::choice_of(const OpenLayouts& open) const {
 }
 
 double MeshRooms::work_of(const OpenLayouts& open) const {
-  constexpr double kOfTensor = 30, kOfRank = 100;
+  // Experts have parts of a plan and messages of their own on every rank.
+  constexpr double kOfTensor = 30, kOfRank = 100, kOfRankOfExperts = 3000;
   const MeshRoom& room = (*this)[open.room];
   const auto planes = [&](const ZeroSizes& sizes) {
     return kOfTensor +
@@ -171,7 +172,7 @@ double MeshRooms::work_of(const OpenLayouts& open) const {
   };
   return dense_tensors_ * planes(room.dense.all[index(open.dense)]) +
          expert_tensors_ * planes(room.experts.all[index(open.experts)]) +
-         kOfRank * question_.ranks;
+         (expert_tensors_ > 0 ? kOfRankOfExperts : kOfRank) * question_.ranks;
 }
 
 int64_t MeshRooms::count(const OpenLayouts& open, LayoutKind of) const {

@@ -20,7 +20,7 @@ constexpr int kAtOnce = 8;
 // A kind that cannot be the best any more has so many layouts planned.
 constexpr int64_t kPlansOfLosingKind = 8;
 // Sets of layouts are not divided any more after so many tight bounds.
-constexpr int64_t kMostBounds = 200'000;
+constexpr int64_t kMostBounds = 60'000;
 
 // Bounds between two steps are taken in the order of their depth, so that a
 // layout is planned before all that are about as good were looked at.
