@@ -243,7 +243,7 @@ refuses "unknown option '--no-graph'" -- \
   bench step --model small.json --mesh dp=2 --no-graph
 refuses "unexpected word 'foo'" -- bench step --model small.json --mesh dp=2 foo
 refuses "unknown option '-1'" -- bench step --model small.json --mesh dp=2 -- -1
-refuses 'expected step or collectives' -- bench zero
+refuses 'expected step, collectives or decoder' -- bench zero
 refuses 'expected a bandwidth of 1B/s to 1e30B/s' -- plan --model qwen3-0.6b \
   --mesh tp=2 --link intra=1e31B/s,inter=1GB/s,latency=1us
 refuses "unknown option '--layers'" -- \
@@ -325,7 +325,7 @@ for early in '--color never' --color=never --quiet; do
 done
 # Words that no verb knows are refused, beside --help too; an unknown option is
 # not, because help lists the known ones.
-refuses "canzona bench 'foo': expected step or" -- \
+refuses "canzona bench 'foo': expected step, collectives or" -- \
   bench foo --help
 refuses "canzona ckpt 'foo': expected ls, inspect, verify, prune" -- \
   ckpt foo --help

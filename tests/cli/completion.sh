@@ -132,7 +132,7 @@ if command -v bash >/dev/null; then
     offers zero3 bench step --zero ''
     offers fp16 calibrate --precision ''
     offers cuda calibrate --device ''
-    offers_not cuda train --device ''
+    offers cuda train --device ''
     offers auto train --zero ''
     offers auto train --prefetch ''
     offers folder ckpt import-hf ''

@@ -208,6 +208,7 @@ TEST(MuonFacts, HasFewerRestartsThanSteps) {
 TEST(MuonFacts, OptionsInForceAreAllNamed) {
   EXPECT_EQ(MuonFacts({}).options(), (RuleOptions{
                                          {"beta2", "0.95"},
+                                         {"column_heads", "1"},
                                          {"constraint", "none"},
                                          {"constraint_eps", "1e-15"},
                                          {"constraint_radius", "current"},
