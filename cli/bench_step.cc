@@ -6,6 +6,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/report/bench/step_report.h"
+#include "canzona/report/models_view.h"
 #include "canzona/report/zero_view.h"
 #include "cli/options.h"
 #include "cli/plan_input.h"
@@ -79,6 +80,7 @@ struct BenchStepFlags {
   std::optional<int64_t> iterations;  // as many as timed steps
   bool serial = false;
   bool check_collectives = false;
+  bool audit = false;
 };
 
 // True if forward and backward are products, which a CPU does not support.
@@ -223,6 +225,21 @@ void require_some(const StepBench& bench, const Mesh& mesh) {
                        name_of(first.choice, mesh.homes()), ": ", first.error));
 }
 
+// Shows every tensor of every plan before anything runs. With --json this is
+// part of the object at the end.
+void show_audit(const StepBenchRequest& request, const Output& out) {
+  for (const StepChoice& choice : request.choices) {
+    if (choice.overlap != request.choices.front().overlap) continue;
+    try {
+      out.result(print_text(audit_view(request.plan(choice, request.link)),
+                            out.ink()) +
+                 "\n");
+    } catch (const UsageError&) {
+      continue;  // the results say why it was not run
+    }
+  }
+}
+
 // NCCL does not say beforehand; it took 0.4 GiB for each of 8 ranks.
 void set_gpu_shares(const BenchStepFlags& a, const Ranks& ranks, int num_ranks,
                     StepBenchRequest& request) {
@@ -283,6 +300,7 @@ Outcome run(const BenchStepFlags& a, const Output& out) {
   if (!a.trace.empty()) trace = std::make_unique<Trace>();
   request.trial.runtime.trace = trace.get();
 
+  if (a.audit && !a.plan.json && ranks->speaks()) show_audit(request, out);
   StepReport report{.model = input.model.name,
                     .mesh = input.mesh,
                     .rule = std::string(input.rule->name()),
@@ -290,7 +308,8 @@ Outcome run(const BenchStepFlags& a, const Output& out) {
                     .transport = ranks->transport(),
                     .trial = request.trial,
                     .comm_ratio = request.comm_ratio,
-                    .bench = run_step_bench(request)};
+                    .bench = run_step_bench(request),
+                    .audited = a.audit};
   for (PlanBench& one : report.bench.plans)
     one.error = with_flags(*a.plan.app, one.error);
   out.progress("");
@@ -354,7 +373,8 @@ OptionRows run_options(BenchStepFlags& a) {
        option("--flight-record", a.flight_record, "FILE",
               "write each rank's last operations if one fails"),
        option("--trace", a.trace, "FILE",
-              "write spans of all ranks, for ui.perfetto.dev")});
+              "write spans of all ranks, for ui.perfetto.dev"),
+       flag("--audit", a.audit, "show every tensor: rule, home, owner, cost")});
 }
 
 }  // namespace

@@ -111,24 +111,26 @@ wanted=$found
 differs --mesh dp=2 --gradients random --clip 0.01
 differs --mesh dp=2 --gradients random --wire bf16
 
-# Text; every output with a modelled link says so.
+# Text, with the audit; every output with a modelled link says so.
 # shellcheck disable=SC2086
-canzona $small --mesh dp=2,tp=2 --steps 2 \
+canzona $small --mesh dp=2,tp=2 --steps 2 --audit \
   --link intra=1GB/s,inter=0.5GB/s,latency=20us --ranks-per-node 2
 exits 0
-prints 'modelled link' 'speed-up' 'predicted' 'same parameters'
+prints 'Audit' 'layers.0.up' 'muon' 'adamw' 'who keeps it' 'modelled link' \
+  'speed-up' 'predicted' 'same parameters'
 checks=$((checks + 1))
 [ "$(LC_ALL=C.UTF-8 wc -L <out)" -le 100 ] ||
   fail 'a line is wider than 100 columns'
 # shellcheck disable=SC2086
 canzona $small --mesh tp=2 --strategy balanced --comm-ratio 0.5 --json \
-  --trace trace.json
+  --audit --trace trace.json
 exits 0
 is_json
 says 'wrote trace trace.json'
 prints 'modelled link'
 member_is measured_first balanced
 has_member 'link intra_bytes_per_second'
+has_member 'strategies 0 audit 0 owners 0'
 checks=$((checks + 1))
 grep -q traceEvents trace.json || fail 'no trace'
 # shellcheck disable=SC2086

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "canzona/base/text.h"
+#include "canzona/report/models_view.h"
 #include "canzona/report/plan_view.h"
 #include "canzona/report/team_view.h"
 #include "canzona/report/zero_view.h"
@@ -288,6 +289,8 @@ Value plan_value(const StepReport& report, const PlanBench& s,
   out.set("digest_seconds", s.trial.digest_seconds);
   out.set("collectives", to_string(s.plan->options.zero.reach));
   out.set("teams", teams_value(*s.plan)).set("plan_digest", s.plan->digest);
+  if (report.audited)
+    out.set("audit", audit_listing(*s.plan, audit(*s.plan)).value());
   return out.value();
 }
 

@@ -19,6 +19,7 @@ struct StepReport {
   StepTrialRequest trial;
   double comm_ratio = 0;  // 0: links are not scaled
   StepBench bench;
+  bool audited = false;
 
   // Names two plans with different parameters or states that must have the
   // same; empty if there are none.
