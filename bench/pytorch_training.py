@@ -26,11 +26,11 @@ import torch
 import torch.nn.functional as F
 
 SIZES = {"0.6b": (1024, 16, 8, 128, 3072), "1.7b": (2048, 16, 8, 128, 6144)}
-# Of a token at this length, forward and backward, the causal half of attention.
 LAYERS = 28
 
 
 def flops_per_token(model, vocabulary, length):
+    """Counts forward and backward, with the causal half of attention."""
     hidden, heads, keys, head, inner = SIZES[model]
     layer = hidden * head * (2 * heads + 2 * keys) + 3 * hidden * inner
     weights = LAYERS * layer + vocabulary * hidden

@@ -21,10 +21,10 @@ struct TrainDevice {
   int64_t free_bytes = 0;     // on the fullest GPU
   int64_t ranks = 1;          // on each
   int64_t library_bytes = 0;  // of NCCL, on each rank
-  // Of bf16 products with dense operands, as its maker says; 0: not known.
+  // The maker's figure for bf16 products with dense operands; 0: not known.
   double peak_flops = 0;
 
-  // What ranks may use of it: some is left for scratch memory of the rules.
+  // Returns what a rank may use; some is left for scratch memory of the rules.
   int64_t bytes_per_rank() const {
     return (free_bytes - free_bytes / 16) / ranks - library_bytes;
   }

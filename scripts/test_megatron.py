@@ -23,7 +23,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "python", "tests"))
 
 TOLERANCE = 1e-3  # of losses, over the steps of a case
-# Of updates from the same gradients, in fp32, relative to their norm.
+# Bounds updates from the same gradients in fp32, relative to their norm.
 CLOSE = 2e-5
 
 

@@ -123,7 +123,7 @@ class Squares {
   Matrices c_, a_;
 };
 
-// What a stage of a GPU's decoder computes and moves in a micro-batch.
+// The flops and bytes of one stage of a GPU's decoder in a micro-batch.
 struct StageWork {
   const char* stage;
   double flops = 0;

@@ -72,8 +72,8 @@ class TpGroup {
   double seconds_ = 0;
 };
 
-// What a layer computes again in backward instead of keeping it: nothing, gate
-// and up, or everything but the layer's input.
+// A layer computes these again in backward instead of keeping them: nothing,
+// gate and up, or everything but the layer's input.
 enum class Recompute { kOff, kMlp, kLayer };
 
 struct DecoderConfig {

@@ -99,7 +99,7 @@ inline int64_t fullest(const BytesByStage& dense, const BytesByStage& experts) {
   return most;
 }
 
-// What an iteration moves at least over a rank's ports, by stage: in a
+// The least time that an iteration keeps a rank's ports busy, by stage: in a
 // micro-batch, in sums before the step and in publications after it.
 struct PortLoad {
   PortTime moved = {}, summed = {}, sent = {};
@@ -129,7 +129,7 @@ class MeshBounds {
   // Bytes of a rank without activations, of dense tensors or of experts; sizes
   // with z1 = 0 count nothing.
   BytesByStage memory(const ZeroSizes& sizes, bool experts) const;
-  // Of the fullest rank.
+  // Returns the bytes of the fullest rank.
   int64_t memory(const ZeroSizes& dense, const ZeroSizes& experts) const;
   SecondsByStage step_seconds(const ZeroSizes& dense,
                               const ZeroSizes& experts) const;
@@ -142,7 +142,7 @@ class MeshBounds {
   // By stage that is looked at.
   std::vector<StageOps> ops(const ZeroSizes& sizes, bool experts, bool apart,
                             Reach reach) const;
-  // What these operations hold the ports for.
+  // Returns how long these operations hold the ports.
   LoadByStage loads(const std::vector<StageOps>& ops) const;
   // Slots of pools at most, if what the memory bound leaves of the cap is used
   // to gather ahead.
@@ -176,14 +176,14 @@ class MeshBounds {
   // Sums over the tensors of a stage: a shard of each.
   struct Kept {
     int64_t all = 0, trained = 0;  // elements
-    // Of pools, as in PoolSizes. Experts of a layer may be in one slot with its
+    // Sizes of pools (PoolSizes). Experts of a layer may be in one slot with its
     // dense tensors, so those of dense tensors are what this takes in addition.
     int64_t slot = 0, large_slot = 0;
     int64_t staging = 0;
     int64_t state_bytes = 0;  // a tp rank's even share
     double step_seconds = 0;  // likewise
   };
-  // What a rank has of a module.
+  // The part of a module that a rank has.
   struct Pooled {
     int64_t elements = 0, trained = 0, tensors = 0;
   };

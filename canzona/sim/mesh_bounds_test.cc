@@ -96,7 +96,7 @@ TEST(MeshBounds, NothingTakesLessTimeWithManyMicroBatches) {
   }
 }
 
-// Of experts that differ none stands for the others, and the bounds hold.
+// If experts differ, none stands for the others, and the bounds hold.
 TEST(MeshBounds, HoldForExpertsThatDiffer) {
   AskedMesh asked(toy_moe(2, 4), 8);
   for (Tensor& tensor : asked.model.tensors)

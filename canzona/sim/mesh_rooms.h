@@ -110,7 +110,7 @@ class MeshRooms {
   bool has_reach(const MeshRoom& room, int32_t dense, int32_t experts,
                  Reach reach) const;
   LayoutKind kind(const MeshRoom& room, int32_t dense, int32_t experts) const;
-  // Of all sizes.
+  // Returns the loads of all sizes.
   const std::vector<LoadByStage>& loads(MeshRoom& room, bool experts,
                                         bool apart, Reach reach);
 

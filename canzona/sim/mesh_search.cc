@@ -155,7 +155,7 @@ class MeshSearch {
     return true;
   }
 
-  // What takes seconds on few ranks, and two minutes of two cores on the most.
+  // This work takes seconds on few ranks, and two minutes of two cores on most.
   static double usual_work(int32_t ranks) {
     constexpr double kOfFewRanks = 1e8, kFewRanks = 64, kGrowth = 0.4;
     return kOfFewRanks * std::pow(std::max(1.0, ranks / kFewRanks), kGrowth);

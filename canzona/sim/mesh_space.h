@@ -63,7 +63,7 @@ struct MeshLimits {
   void fix(std::string_view text, std::string_view option = "fix");
   // Reads "pp,hierarchical"; words: tp, pp, ep, zero, hierarchical, recompute.
   void forbid(std::string_view text, std::string_view option = "forbid");
-  // What is both fixed and forbidden, such as "tp=8"; "" if nothing is.
+  // Returns an axis both fixed and forbidden, such as "tp=8"; "" if none is.
   std::string contradiction() const;
   friend bool operator==(const MeshLimits&, const MeshLimits&) = default;
 };

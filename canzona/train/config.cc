@@ -464,7 +464,7 @@ RuleOptions rule_options_of(const TrainConfig& c) {
   return with_device(c.rule.name, options, c.device);
 }
 
-// What only a GPU has, and what it does not have.
+// Refuses what only a GPU supports on a CPU, and what a GPU does not support.
 void check_device(const TrainConfig& c) {
   if (device_kind(c.device).has_own_memory) {
     require(c.model.experts == 0, named(c, "model.experts", c.model.experts),

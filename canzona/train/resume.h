@@ -53,7 +53,7 @@ struct RunState {
   std::vector<double> recent_losses = {};
   LossSpikes spikes = {};
   int64_t starts = 1;  // 1, plus one for every resume
-  // What the bits of forward and backward depended on (Stage::describe()); "":
+  // The bits of forward and backward depended on this (Stage::describe()); "":
   // a CPU.
   std::string device = {};
 };

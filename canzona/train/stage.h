@@ -287,7 +287,7 @@ class Stage {
   std::span<const float> largest_logits() const {
     return decoder_->largest_logits();
   }
-  // What bits depend on besides the inputs; empty on a CPU.
+  // Describes what else bits depend on besides the inputs; empty on a CPU.
   std::string describe() const { return decoder_->describe(); }
 
   double waited() const;
@@ -324,7 +324,7 @@ class Stage {
   ModelGroups groups_;
   Parallel parallel_;
   Engine& engine_;
-  // Of these two sets of weights there is one.
+  // Exactly one of these two sets of weights exists.
   std::unique_ptr<RuntimeWeights> weights_;
   std::optional<LaneTimes> device_times_;  // of a trace
   std::unique_ptr<RuntimeTensors<uint16_t>> device_weights_;

@@ -106,7 +106,7 @@ class Captured:
     not be freed or planned anew."""
 
     def __init__(self) -> None:
-        # What replays read, and how many of them have changed nothing.
+        # Replays read these; the counts say how many have changed nothing.
         self._kept: list[Any] = []
         self._told = torch.zeros(2, dtype=torch.int64)
         self._known = [0, 0]

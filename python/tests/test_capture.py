@@ -79,7 +79,7 @@ def cuda(monkeypatch):
 
 
 def gradients(model, step):
-    """Of this step, where those of the first one lie."""
+    """Writes this step's gradients where those of the first one lie."""
     for name, p in model.named_parameters():
         value = layouts.numbers(name, step, p.shape).to(p.dtype)
         if p.grad is None:

@@ -47,7 +47,7 @@ class Handle {
   cudnnHandle_t handle_ = nullptr;
 };
 
-// Where the heads of some sequences are: sequences x heads x tokens x head_dim.
+// Strides of heads of some sequences: sequences x heads x tokens x head_dim.
 struct Layout {
   int64_t heads;
   int64_t head_stride;

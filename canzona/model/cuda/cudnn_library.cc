@@ -19,7 +19,7 @@ namespace {
 
 constexpr const char* kName = "libcudnn.so.9";
 
-// Where the build found headers, and python3's packages: PyTorch brings cuDNN.
+// Returns where the build found headers, and python3's packages (PyTorch's).
 std::vector<std::string> likely_folders() {
   std::vector<std::string> folders = {CANZONA_CUDNN_FOLDER};
   const std::unique_ptr<FILE, int (*)(FILE*)> pipe(

@@ -52,7 +52,7 @@ struct Row {
   __device__ static int64_t lane() { return threadIdx.x % kLanes; }
 };
 
-// Where the rows of a head are.
+// Finds the rows of a head.
 template <class T>
 struct Places {
   AttentionShape shape;

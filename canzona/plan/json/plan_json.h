@@ -70,7 +70,7 @@ using ReadPlan = PlanOfFile<Plan>;
 // Reads what plan_to_json wrote. Throws UsageError if the text is not a plan.
 ReadPlan plan_from_json(std::string_view text, const std::string& where);
 
-// What plans of our own layouts and of given storage write alike.
+// These fields are the same in plans of our own layouts and of given storage.
 
 // The costs of matrices depend on their shape and, where the tensors of a plan
 // are updated in groups, on the group.

@@ -83,7 +83,7 @@ void read_plan_decisions(const Json& object, const PlanValues& values,
 void read_plan_summary(const Json& summary, const PlanValues& values,
                        const PlanOptions& options, PlanSummary& out);
 
-// What plans of our own layouts and of given storage have alike.
+// These fields are the same in plans of our own layouts and of given storage.
 
 // The most ticks of one matrix.
 inline constexpr int64_t kMaxTicks = int64_t{1} << 61;

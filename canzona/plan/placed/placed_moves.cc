@@ -198,7 +198,7 @@ class PlacedRoundsMaker : public RoundMaker {
   }
 
  private:
-  // What goes to the ranks of the line, or comes from them, one after another.
+  // Elements to or from the ranks of the line, one rank after another.
   struct Side {
     int64_t at = 0;               // element of the slot
     std::vector<int64_t> counts;  // elements, by rank of the line
@@ -449,7 +449,7 @@ class PlacedRoundsMaker : public RoundMaker {
   const PlacedPlan& plan_;
   PlacedSchedule& out_;
   PlacedExchange exchange_;
-  // Of the round, within the line.
+  // These belong to the round, within the line.
   Side to_owners_, from_holders_, to_holders_, from_owners_;
 };
 

@@ -69,13 +69,13 @@ struct ScheduleEntry : BucketCollective {
   Extent all = {}, own = {};
   int64_t worked_on = 0;  // bytes that a stage of compute reads or writes
   SlotUse slot = {};
-  // Of an all-to-all: extents of the round's slot, or of the rooms of teams.
+  // An all-to-all has extents of the round's slot, or of the rooms of teams.
   ExchangeTable exchange = {};
   // The collectives of the step that must have ended, by their place in its
   // list. A wait has one.
   std::vector<int32_t> after = {};
-  // Of given storage: the number of its ranks among the schedule's groups, the
-  // rank that broadcasts, its name, and the tensors that it works on.
+  // Used for given storage: the number of its ranks among the schedule's
+  // groups, the rank that broadcasts, its name, and its tensors.
   int32_t ranks_of = -1;
   int32_t root = -1;
   std::string label = {};

@@ -36,7 +36,7 @@ class RoundMaker {
   };
   using Shares = std::vector<Share>;
 
-  // Where the fields of pieces are in a block: those of a piece follow each
+  // The order of the fields of pieces in a block: those of a piece follow each
   // other, or those of all pieces follow each other field by field, so that
   // updates, in the place of the first field, are contiguous.
   enum class Fields { kByPiece, kByBlock };
@@ -85,7 +85,7 @@ class RoundMaker {
 
   const int32_t self_;
   Round round_;
-  // What this rank computes: alone, by matrix and block, and in teams.
+  // This rank computes these: alone, by matrix and block, and in teams.
   std::map<std::pair<int32_t, int32_t>, SlotMatrix> alone_;
   std::map<int32_t, SharedMatrix> teams_;
 

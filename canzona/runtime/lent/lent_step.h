@@ -62,8 +62,8 @@ struct LentOutcome {
   double norm = 0;
 };
 
-// What a captured step reads and writes whenever it is replayed, in host memory
-// that must outlive every replay. Nobody else may write there meanwhile.
+// Every replay of a captured step reads and writes these. They lie in the
+// host's memory, outlive all replays, and nobody else writes there meanwhile.
 struct LentReplay {
   // The rate of a group: a number, or one that each replay reads from the
   // device's memory.

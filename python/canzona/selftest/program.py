@@ -50,7 +50,7 @@ def _arguments(words: list[str]) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-# What is left out where ranks share a GPU.
+# The table says with these what is left out where ranks share a GPU.
 _LIGHTER = "ranks share a GPU: links of neighbours alone, a step of tiny"
 _LIGHTEST = (
     "more than 4 ranks share a GPU: links of neighbours alone; SOAP, Shampoo "

@@ -68,7 +68,7 @@ struct Group {
   }
 };
 
-// Where the numbers of a matrix lie, counted without what is between groups of
+// Finds the numbers of a matrix; offsets leave out the gaps between groups of
 // rows. A group has a multiple of kGroup numbers.
 template <class Real>
 struct Places {

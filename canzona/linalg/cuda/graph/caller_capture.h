@@ -44,8 +44,8 @@ class ReplayedMemory {
   std::byte* device_ = nullptr;
 };
 
-// What its graph calls outlives it, so that a replay under way finds nobody
-// rather than freed memory.
+// The state that a graph calls into outlives this object, so that a replay
+// under way never touches freed memory.
 class CallerCapture final : public CapturedPart {
  public:
   CallerCapture(CudaEngine& engine, CapturedWork work);
