@@ -25,7 +25,8 @@ def main():
         status = subprocess.Popen(sys.argv[2:], stdout=lines,
                                   stderr=lines).wait()
         shown = status if status >= 0 else 128 - status
-        lines.write(f"ended: {shown}\n".encode())
+        # A rank that died may have left a line without its end.
+        lines.write(f"\nended: {shown}\n".encode())
     # mpirun kills all others once a second one has ended: they may have to
     # write the line above.
     if status in ORDERLY:

@@ -78,8 +78,8 @@ def one_fault(bench, rank, place, kind, statuses, words=(), more=(),
         require(status != 0, "ended with", status, "\n", started.text())
         said = errors_of(started)
         return started.ended - said[0][0]
-    own = next(end.status for end in started.ends if end.rank == rank)
-    require(own == statuses[0], f"rank {rank} ended with", own, "\n",
+    own = [end.status for end in started.ends if end.rank == rank]
+    require(own == [statuses[0]], f"rank {rank} ended with", own, "\n",
             started.text())
     require(starter == "script" or status == statuses[1],
             "mpirun ended with", status, "\n", started.text())

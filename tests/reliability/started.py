@@ -200,7 +200,8 @@ class Started:
         found = re.fullmatch(r"ended: ([0-9]+)", line)
         if rank is not None and found:
             self.ends.append(RankEnd(rank, int(found.group(1)), now))
-        self.lines.append((now, line))
+        if line:
+            self.lines.append((now, line))
 
     def wait_for(self, text, seconds=60, after=0, count=1):
         """When a line with the text came, looking behind `after` lines; with
