@@ -12,7 +12,7 @@
 #include "canzona/plan/plan.h"
 #include "canzona/plan/predict/predict.h"
 #include "canzona/saving/load_state.h"
-#include "canzona/sim/zero_search.h"
+#include "canzona/sim/zero_ranking.h"
 #include "canzona/train/config.h"
 #include "canzona/train/trainer.h"
 #include "cli/config.h"
@@ -84,7 +84,7 @@ struct TrainJob {
   std::vector<RankCost> ranks;  // predicted, by rank
   std::string device = "cpu";
   Link link = {};               // modelled
-  std::optional<ZeroComparison> ranking = {};  // of `--zero auto`
+  std::optional<ZeroRanking> ranking = {};  // of `--zero auto`
   bool chose_collectives = false;              // by `--collectives auto`
   // Bytes that each rank reserves beside its plan; pipeline stages differ.
   std::vector<int64_t> activations_of = {};
