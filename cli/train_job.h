@@ -83,9 +83,9 @@ struct TrainJob {
   int64_t context = 0;          // longest context of the model, in tokens
   std::vector<RankCost> ranks;  // predicted, by rank
   std::string device = "cpu";
-  Link link = {};               // modelled
+  Link link = {};                           // modelled
   std::optional<ZeroRanking> ranking = {};  // of `--zero auto`
-  bool chose_collectives = false;              // by `--collectives auto`
+  bool chose_collectives = false;           // by `--collectives auto`
   // Bytes that each rank reserves beside its plan; pipeline stages differ.
   std::vector<int64_t> activations_of = {};
   int64_t activations = 0;  // on the fullest rank

@@ -148,8 +148,9 @@ TrainPlan plan_training(const TrainConfig& config,
   TrainPlan made;
   if (searched) {
     CANZONA_CHECK(limits.has_value());
-    made.ranking = fastest_sizes(request, settings, searched, *limits,
-                              {.activations = activations, .cap_bytes = cap});
+    made.ranking =
+        fastest_sizes(request, settings, searched, *limits,
+                      {.activations = activations, .cap_bytes = cap});
     take_best(*made.ranking, request.options);
   }
   request.options.memory_cap_bytes = left;

@@ -4,8 +4,8 @@
 //   TrainPlan made = plan_training(config, settings, mesh, limits);
 //   if (made.ranking) … summary_of(*made.ranking) …
 //
-// Parameters are fp32, on a device bf16 with fp32 masters; a memory cap includes
-// activations.
+// Parameters are fp32, on a device bf16 with fp32 masters; a memory cap
+// includes activations.
 #pragma once
 
 #include <cstdint>

@@ -47,7 +47,9 @@ std::string choice_text(const ZeroRanking& all, const RankedMesh& row) {
 }
 
 std::string experts_text(const RankedMesh& row) {
-  return row.weighed.choice.experts.z1 > 0 ? sizes_cell(row.weighed.choice.experts) : "-";
+  return row.weighed.choice.experts.z1 > 0
+             ? sizes_cell(row.weighed.choice.experts)
+             : "-";
 }
 
 void add_heading(const ZeroRanking& all, Document& out) {

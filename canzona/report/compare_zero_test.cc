@@ -12,10 +12,9 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 RankedMesh row_of(const ZeroSizes& sizes, int64_t parameters, bool fits) {
-  RankedMesh row{
-      .weighed = {.choice = {.dense = sizes}},
-      .reason = fits ? "the fastest of 1" : "1.00 GiB over the cap",
-      .verdict = fits ? MeshVerdict::kFits : MeshVerdict::kOverCap};
+  RankedMesh row{.weighed = {.choice = {.dense = sizes}},
+                 .reason = fits ? "the fastest of 1" : "1.00 GiB over the cap",
+                 .verdict = fits ? MeshVerdict::kFits : MeshVerdict::kOverCap};
   row.weighed.memory.parameters = Bytes(parameters);
   row.weighed.memory.pools = Bytes(1 << 20);
   row.weighed.activations = 1 << 20;

@@ -124,8 +124,8 @@ std::string MeshAnswer::summary() const {
                counts.in_space, " layouts, ", counts.simulated, " simulated)");
   if (!nearest) return cat("no layout can be planned: ", refusal);
   return cat("no layout fits in ", human_bytes(nearest->cap_bytes),
-             "; the nearest is ", to_string(nearest->choice),
-             ", which lacks ", human_bytes(nearest->lacks_bytes),
+             "; the nearest is ", to_string(nearest->choice), ", which lacks ",
+             human_bytes(nearest->lacks_bytes),
              nearest->cure.empty() ? "" : cat("; try ", nearest->cure));
 }
 

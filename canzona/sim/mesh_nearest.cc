@@ -85,7 +85,9 @@ std::string cure_of(const MeshQuestion& question, int64_t lacks) {
   if (!question.activation_bytes)
     for (const Change& change : changes_of(question))
       if (const auto mesh = find_mesh_that_fits(change.question)) {
-        const bool is_other = question.limits.mesh && mesh->world() == question.ranks && *mesh != *question.limits.mesh;
+        const bool is_other = question.limits.mesh &&
+                              mesh->world() == question.ranks &&
+                              *mesh != *question.limits.mesh;
         return is_other ? cat(change.what, ", such as ", to_string(*mesh))
                         : change.what;
       }

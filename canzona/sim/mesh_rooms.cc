@@ -187,9 +187,8 @@ int64_t MeshRooms::count(const OpenLayouts& open, LayoutKind of) const {
   if (open.experts < 0) return room.layouts[static_cast<size_t>(of)];
   if (room.layouts[static_cast<size_t>(of)] == 0) return 0;
   // All are of one kind but for those of dp alone.
-  if (!question_.limits.mesh &&
-      (room.bounds.mesh().homes() < question_.ranks ||
-       room.bounds.mesh().ep > 1))
+  if (!question_.limits.mesh && (room.bounds.mesh().homes() < question_.ranks ||
+                                 room.bounds.mesh().ep > 1))
     return room.by_experts[number_of(open.reach)][index(open.experts)];
   int64_t sum = 0;
   for (int32_t d = 0; d < std::ssize(room.dense.all); ++d)

@@ -80,8 +80,7 @@ class KindSearch {
   // True if nothing is left that may be better.
   bool is_decided() {
     for (LayoutHeap* heap : {&open_, &doubtful_})
-      while (!heap->empty() && heap->first().bound >= limit())
-        heap->pop();
+      while (!heap->empty() && heap->first().bound >= limit()) heap->pop();
     return open_.empty() && doubtful_.empty();
   }
   bool is_doubtful() const { return open_.empty(); }
@@ -120,7 +119,8 @@ class KindSearch {
                         x.z3);
     };
     const double seconds = one.seconds();
-    const bool is_equal = seconds <= limit() && best_seconds() <= seconds * equal_;
+    const bool is_equal =
+        seconds <= limit() && best_seconds() <= seconds * equal_;
     if (is_equal ? tie(one) < tie(*best) : seconds < best_seconds()) best = one;
   }
 
@@ -240,8 +240,8 @@ class MeshSearch {
 
   std::vector<OpenLayouts> parts_of(size_t k, const OpenLayouts& open) {
     std::vector<OpenLayouts> parts =
-        rooms_.expand(open, static_cast<LayoutKind>(k),
-                      kinds_[k].limit(), answer_.counts.over_cap);
+        rooms_.expand(open, static_cast<LayoutKind>(k), kinds_[k].limit(),
+                      answer_.counts.over_cap);
     for (OpenLayouts& part : parts) {
       part.is_doubtful = is_doubtful(part);
       if (part.is_single()) part.work = rooms_.work_of(part);
@@ -352,7 +352,8 @@ class MeshSearch {
                 ? std::optional(rooms_.pace(*fresh[i]).activations)
                 : std::nullopt);
       } catch (const UsageError& error) {
-        refusals[i] = error.what();  // its groups or its strategy do not allow it
+        refusals[i] =
+            error.what();  // its groups or its strategy do not allow it
       }
     });
     for (const std::string& refusal : refusals)
@@ -416,7 +417,7 @@ class MeshSearch {
     counts.too_slow =
         counts.in_space - counts.over_cap - counts.simulated - counts.left;
     give_reasons(answer_, question_.options.memory_cap_bytes);
-    if (!answer_.is_found() && counts.over_cap > 0)
+    if (!answer_.is_found() && (nearest_ || counts.over_cap > 0))
       answer_.nearest = nearest_mesh(question_, rooms_, nearest_);
   }
 
@@ -440,6 +441,7 @@ void one_by_one(size_t count, const std::function<void(size_t)>& work) {
 
 std::optional<Mesh> find_mesh_that_fits(const MeshQuestion& question) {
   try {
+    check_question(question);
     return MeshSearch(question).find_any();
   } catch (const UsageError&) {
     return std::nullopt;  // no layout is possible

@@ -110,7 +110,7 @@ struct WeighedMesh {
   int32_t stage = 0;         // of the pipeline, the slowest
   // How many times its even share of a bucket a home keeps, in the worst one.
   double bucket_unevenness = 1;
-  bool fits = true;          // under the cap
+  bool fits = true;  // under the cap
 
   double seconds() const { return time.seconds; }
   double step_seconds() const { return time.step_seconds; }

@@ -30,7 +30,8 @@ MeshQuestion question_of(const PlanRequest& request, const Workload& work,
   else if (terms.activations > 0)
     q.activation_bytes = terms.activations;
   const BatchSplit batch{work.compute.tokens, work.num_micro_batches};
-  q.global_batch = batch.tokens * batch.num_micro_batches * request.mesh.homes();
+  q.global_batch =
+      batch.tokens * batch.num_micro_batches * request.mesh.homes();
   q.limits.mesh = request.mesh;
   q.limits.batch = batch;
   q.limits.recompute = work.compute.recompute;
@@ -45,13 +46,12 @@ ZeroRanking described(const PlanRequest& request, const Workload& work,
   ZeroRanking all{.model = request.model.name,
                   .mesh = request.mesh,
                   .rule = rule,
-                  .strategy = request.options.strategy,
                   .several_strategies = strategies.size() > 1,
                   .options = request.options,
                   .work = work,
                   .gaps = known_gaps({request.model, request.mesh, rule, cost,
                                       request.options.links, work})};
-  if (!strategies.empty()) all.strategy = join(strategies, ", ");
+  all.strategy = join(strategies, ", ");
   if (terms != nullptr) all.terms = *terms;
   return all;
 }
@@ -133,7 +133,8 @@ bool is_better(const RankedMesh& a, const RankedMesh& b) {
 
 // Orders rows of equal time.
 auto tie_key(const RankedMesh& row) {
-  const ZeroSizes &z = row.weighed.choice.dense, &x = row.weighed.choice.experts;
+  const ZeroSizes &z = row.weighed.choice.dense,
+                  &x = row.weighed.choice.experts;
   return std::tuple(row.weighed.slow_bytes, row.weighed.memory_bytes(), z.z1,
                     z.z2, z.z3, x.z1, x.z2, x.z3);
 }
@@ -167,12 +168,14 @@ ZeroRanking rank_sizes(const PlanRequest& request, const Workload& work,
                        const EachOf& each) {
   MeshQuestion question = question_of(
       request, work, terms == nullptr ? MemoryTerms{} : *terms, one_by_one);
-  ZeroRanking all = described(request, work, choices.strategies, terms);
+  const std::vector<std::string> strategies =
+      tried(choices.strategies, request);
+  ZeroRanking all = described(request, work, strategies, terms);
   const std::vector<ZeroSizes> own =
       choices.experts.empty() ? std::vector{request.options.zero.experts}
                               : choices.experts;
   std::vector<RankedMesh>& rows = all.answer.kinds;
-  for (const std::string& strategy : tried(choices.strategies, request)) {
+  for (const std::string& strategy : strategies) {
     question.options.strategy = strategy;
     const Bounds bounds(question);
     std::vector<MeshChoice> asked;
@@ -191,7 +194,8 @@ ZeroRanking rank_sizes(const PlanRequest& request, const Workload& work,
          [&](size_t i) { rows[before + i] = weigh(bounds, asked[i]); });
   }
   all.answer.counts.in_space = std::ssize(rows);
-  all.answer.counts.over_cap = std::ssize(rows) -
+  all.answer.counts.over_cap =
+      std::ssize(rows) -
       std::ranges::count(rows, MeshVerdict::kFits, &RankedMesh::verdict);
   settle(question, all.answer);
   if (all.answer.is_found() || rows.empty()) return all;
@@ -223,9 +227,10 @@ ZeroRanking search_sizes(const PlanRequest& request, const Workload& work,
   question.limits.experts_beside = !what.experts && zero.experts.z1 == 0;
   if (!what.experts && zero.experts.z1 > 0)
     question.limits.zero_experts = to_string(zero.experts);
-  ZeroRanking all = described(request, work, what.strategies, terms);
+  const std::vector<std::string> strategies = tried(what.strategies, request);
+  ZeroRanking all = described(request, work, strategies, terms);
   MeshAnswer& answer = all.answer;
-  for (const std::string& strategy : tried(what.strategies, request)) {
+  for (const std::string& strategy : strategies) {
     question.options.strategy = strategy;
     MeshAnswer own = search_meshes(question);
     for (RankedMesh& row : own.kinds) {
@@ -260,7 +265,8 @@ std::string summary_of(const ZeroRanking& all) {
   const RankedMesh& best = all.rows().front();
   const MeshChoice& choice = best.weighed.choice;
   std::string name = to_string(choice.dense);
-  if (choice.experts.z1 > 0) name += cat(" experts ", to_string(choice.experts));
+  if (choice.experts.z1 > 0)
+    name += cat(" experts ", to_string(choice.experts));
   if (all.several_strategies) name += cat(" ", best.strategy);
   return cat(name, " (", in_words(choice.dense), "): ", best.reason);
 }

@@ -118,7 +118,7 @@ trains "$digest" --mesh dp=4 --zero auto --memory-cap 1GB
 # shellcheck disable=SC2086
 canzona $quick --mesh dp=4 --zero auto --memory-cap 1GB --dry-run
 exits 0
-prints 'Ranking' 'activations' 'of the cap' '4,4,4' 'the fastest of'
+prints 'Ranking' 'activations' 'of the cap' '4,1,1' 'the fastest of'
 # shellcheck disable=SC2086
 canzona $quick --mesh dp=4 --zero auto --dry-run --json --quiet
 is_json

@@ -183,8 +183,9 @@ prints '≥ ' 'at least'
 refuses 'no layout fits in 1.86 GiB' 'the nearest is dp=8 zero3' \
   'try recomputing activations' -- plan $model --zero auto --memory-cap 2GB
 # shellcheck disable=SC2086
-refuses 'no layout fits in' 'try other sizes of ZeRO' \
-  -- compare $model --zero 'none,zero1' --memory-cap 2GB --recompute
+canzona compare $model --zero 'none,zero1' --memory-cap 1.8GB --recompute
+exits 2
+says 'no layout fits in' 'such as dp=4,tp=2'
 # shellcheck disable=SC2086
 refuses 'no layout fits in' 'try --memory-cap ' \
   -- plan $model --zero auto --memory-cap 600MB --tokens 512
