@@ -358,7 +358,8 @@ class Engine {
   };
   virtual void adam_apply(std::span<const AdamRuns> tensors,
                           const AdamCoefficients& adam, const Apply& apply);
-  virtual void round_to_bf16(uint16_t* to, const float* from, int64_t count);
+  // Rounds fp32 masters to bf16 weights (base/master_bits.h).
+  virtual void round_weights(uint16_t* to, const float* from, int64_t count);
   // The opposite conversion, for many runs; addresses may differ at each
   // repetition.
   struct Widened {

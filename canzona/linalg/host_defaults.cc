@@ -277,10 +277,10 @@ void Engine::adam_apply(std::span<const AdamRuns> tensors,
     });
 }
 
-void Engine::round_to_bf16(uint16_t* to, const float* from, int64_t count) {
+void Engine::round_weights(uint16_t* to, const float* from, int64_t count) {
   HostSide& here = host_side();
   here.run([&](Engine& cpu) {
-    cpu.round_to_bf16(here.out(to, count), here.in(from, count), count);
+    cpu.round_weights(here.out(to, count), here.in(from, count), count);
   });
 }
 

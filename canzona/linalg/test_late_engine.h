@@ -348,8 +348,8 @@ class LateEngine final : private LateMemoryHolder, public Engine {
       cpu_->adam_apply(kept, adam, apply);
     });
   }
-  void round_to_bf16(uint16_t* to, const float* from, int64_t count) override {
-    issue([=, this] { cpu_->round_to_bf16(to, from, count); });
+  void round_weights(uint16_t* to, const float* from, int64_t count) override {
+    issue([=, this] { cpu_->round_weights(to, from, count); });
   }
 
  private:

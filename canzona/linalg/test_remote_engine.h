@@ -227,9 +227,9 @@ class RemoteEngine final : public MinimalEngine {
     }
     cpu().adam_apply(tensors, adam, apply);
   }
-  void round_to_bf16(uint16_t* to, const float* from, int64_t count) override {
+  void round_weights(uint16_t* to, const float* from, int64_t count) override {
     const Call call(*this, kIssued, to, from);
-    cpu().round_to_bf16(to, from, count);
+    cpu().round_weights(to, from, count);
   }
 
  private:

@@ -327,7 +327,7 @@ void scale_run(Rank& rank, int32_t tensor, const Extent& in_shard,
       for (int64_t col = 0; col < r.num_cols; ++col) *next++ *= factor;
     }
   if (rank.store.rounded())
-    rank.engine.round_to_bf16(rank.store.rounded_copy(parameter), weights,
+    rank.engine.round_weights(rank.store.rounded_copy(parameter), weights,
                               in_shard.count);
 }
 
@@ -368,7 +368,7 @@ void set_piece(Rank& rank, int32_t tensor, const ExtentCopy& piece,
   const int64_t first = rank.layout.parameters.offset_of(tensor, piece);
   const float* from = shard + piece.from;
   if (rank.store.rounded())
-    rank.engine.round_to_bf16(rank.store.rounded_copy(first), from,
+    rank.engine.round_weights(rank.store.rounded_copy(first), from,
                               piece.count);
   else
     rank.engine.copy(

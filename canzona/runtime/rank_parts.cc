@@ -83,7 +83,7 @@ void set_state(Rank& rank, const StateBox& box, std::span<const float> values) {
     const Arena::Scope scope(arena);
     auto* wide = arena.take_array<float>(box.elements);
     rank.engine.upload(reinterpret_cast<std::byte*>(wide), from, bytes);
-    rank.engine.round_to_bf16(reinterpret_cast<uint16_t*>(memory), wide,
+    rank.engine.round_weights(reinterpret_cast<uint16_t*>(memory), wide,
                               box.elements);
   }
   rank.settle();
@@ -93,7 +93,7 @@ void round_weights(Rank& rank) {
   if (!rank.store.rounded()) return;
   const auto round = [&](int64_t parameter, const float* weights,
                          int64_t count) {
-    rank.engine.round_to_bf16(rank.store.rounded_copy(parameter), weights,
+    rank.engine.round_weights(rank.store.rounded_copy(parameter), weights,
                               count);
   };
   for (const KeptMatrix& matrix : rank.kept.matrices)

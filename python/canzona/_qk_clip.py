@@ -25,6 +25,7 @@ from ._groups import GroupedOptimizer
 from ._heads import HeadRows
 from ._layout import Box, local
 from ._library import load
+from ._masters import round_to_weights
 from ._routing import nearest
 
 _GROUPS = ("group_max", "q_only")
@@ -242,4 +243,4 @@ def _scale(
         part.mul_(by_row[first[0] : first[0] + count[0], None])
         at += elements
     if master is not None:
-        weights.copy_(master.view(weights.shape))
+        weights.copy_(round_to_weights(master).view(weights.shape))

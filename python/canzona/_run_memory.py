@@ -17,6 +17,7 @@ import torch
 from ._errors import UsageError
 from ._gradients import Likeness
 from ._layout import Layout, is_dtensor, local
+from ._masters import is_rounding_of
 from ._placed import PlacedPlan
 from ._step import NUMBERS, Step
 
@@ -293,8 +294,9 @@ class RunMemory:
             return
         for p, master in self._rounded:
             weights = local(p).detach()
-            same = master.to(weights.dtype) == weights
-            master.copy_(torch.where(same, master, weights.float()))
+            same = is_rounding_of(weights, master.view(weights.shape))
+            kept = torch.where(same, master.view(weights.shape), weights.float())
+            master.copy_(kept.view(master.shape))
         self.remember_versions()
 
     def remember_versions(self) -> None:

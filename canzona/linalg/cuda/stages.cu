@@ -102,7 +102,7 @@ __device__ void update(const Entry<Real>& e, const Adam<Real>& adam,
   const auto u = adam.template step<V, kMoment>(e.grad, e.m, e.v, j);
   for (int t = 0; t < V; ++t) p.x[t] = apply(p.x[t], u.x[t]);
   store<V>(e.weights + j, p);
-  if (e.rounded != nullptr) store_rounded<V>(e.rounded + j, p);
+  if (e.rounded != nullptr) store_weights<V>(e.rounded + j, p);
 }
 
 template <class Real, bool kMoment>
@@ -267,7 +267,7 @@ struct ApplyUpdate {
         p.x[t] = kCautious ? apply.cautiously(p.x[t], u.x[t])
                            : apply(p.x[t], u.x[t]);
       store<V>(weights + j, p);
-      if constexpr (kRounded) store_rounded<V>(rounded + j, p);
+      if constexpr (kRounded) store_weights<V>(rounded + j, p);
     }
   };
   __device__ Worker of(int64_t) const {
@@ -448,11 +448,21 @@ void CudaEngine::widen(std::span<const Widened> runs) {
   check_cuda(cudaGetLastError(), "widen");
 }
 
-void CudaEngine::round_to_bf16(uint16_t* to, const float* from, int64_t count) {
-  if (dry("round_to_bf16", to, from, count)) return;
-  const RoundToBf16 work{to, from};
-  launch_elements<4>(*this, "round_to_bf16", work, {1, count, 1},
-                     work.allows_vectors());
+struct RoundWeights {
+  uint16_t* to;
+  const float* from;
+
+  template <int V>
+  __device__ void at(int64_t, int64_t j) const {
+    store_weights<V>(to + j, load<V>(from + j));
+  }
+  __device__ RoundWeights of(int64_t) const { return *this; }
+};
+
+void CudaEngine::round_weights(uint16_t* to, const float* from, int64_t count) {
+  if (dry("round_weights", to, from, count)) return;
+  launch_elements<4>(*this, "round_weights", RoundWeights{to, from},
+                     {1, count, 1}, is_aligned(from, 16) && is_aligned(to, 8));
 }
 
 }  // namespace canzona

@@ -185,8 +185,8 @@ TEST_F(CudaRounding, TakesTheNearestAndTheEvenOne) {
   const auto count = static_cast<int64_t>(values.size());
   const OnGpu<float> from(gpu(), values);
   const OnGpu<uint16_t> to(gpu(), expected);
-  cpu().round_to_bf16(expected.data(), values.data(), count);
-  gpu().round_to_bf16(to.data(), from.data(), count);
+  cpu().round_weights(expected.data(), values.data(), count);
+  gpu().round_weights(to.data(), from.data(), count);
   EXPECT_EQ(to.get(), expected);
 }
 

@@ -142,7 +142,7 @@ void LentUpdates::take_elements(const Round& round) {
       rank_.lead.copy(as_row(weights, it.count),
                       as_row(rank_.wide_slot(round, it.at), it.count));
       if (uint16_t* rounded = rank_.rounded(it.tensor, 0))
-        rank_.lead.round_to_bf16(rounded, canzona::elements<float>(weights),
+        rank_.lead.round_weights(rounded, canzona::elements<float>(weights),
                                  it.count);
     }
   });
