@@ -71,6 +71,7 @@ PlacedOptions torch_options(const PlanArguments& arguments,
                             const PlanInput& input) {
   PlacedOptions options;
   options.wire = dtype_of(arguments.wire, "--wire");
+  options.master = input.options.master;
   options.share_states = arguments.share_states;
   options.ranks_per_node = input.options.ranks_per_node;
   options.teams = input.options.teams;

@@ -42,7 +42,7 @@ LentMemory lent_memory(const StepHandle& handle, const LentStep& step,
   const size_t tensors = handle.plan().tensors.size();
   LentMemory lent;
   lent.weights = pointers<std::byte*>(memory.weights, tensors);
-  lent.masters = pointers<float*>(memory.masters, tensors);
+  lent.masters = pointers<std::byte*>(memory.masters, tensors);
   lent.states =
       pointers<float*>(memory.states, step.schedule().memories.size());
   lent.slots = static_cast<std::byte*>(memory.slots);

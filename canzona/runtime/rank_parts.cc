@@ -15,6 +15,10 @@
 namespace canzona {
 namespace {
 
+StoredWeights weights_of(const Rank& rank, const StateBox& box) {
+  return rank.store.weights_at(box.parameter, box.at);
+}
+
 bool is_bf16(const Rank& rank, const StateBox& box) {
   return box.buffer == StateBuffer::kParameters && rank.store.rounded();
 }
@@ -28,16 +32,14 @@ void require_count(const StateBox& box, size_t count) {
 }  // namespace
 
 std::byte* memory_of(const Rank& rank, const StateBox& box) {
-  const auto at = [&](float* buffer) {
-    return reinterpret_cast<std::byte*>(buffer + box.at);
-  };
   switch (box.buffer) {
     case StateBuffer::kParameters:
       return rank.store.parameter(box.at);
     case StateBuffer::kMasters:
-      return at(rank.store.masters());
+      return reinterpret_cast<std::byte*>(
+          restored(rank.engine, weights_of(rank, box), box.elements));
     case StateBuffer::kStates:
-      return at(rank.store.states());
+      return reinterpret_cast<std::byte*>(rank.store.states() + box.at);
   }
   throw InternalError("unknown buffer of states");
 }
@@ -48,12 +50,16 @@ std::vector<StateBox> states_of(const Rank& rank) {
 }
 
 std::span<float> host_values(const Rank& rank, const StateBox& box) {
-  if (is_bf16(rank, box) || !rank.wire_ops().is_host()) return {};
+  const bool is_restored = box.buffer == StateBuffer::kMasters &&
+                           rank.store.keeps_remainders();
+  if (is_bf16(rank, box) || is_restored || !rank.wire_ops().is_host())
+    return {};
   return {reinterpret_cast<float*>(memory_of(rank, box)), index(box.elements)};
 }
 
 void get_state(Rank& rank, const StateBox& box, std::span<float> values) {
   require_count(box, values.size());
+  const Arena::Scope scope(rank.engine.arena());
   const std::byte* memory = memory_of(rank, box);
   auto* to = reinterpret_cast<std::byte*>(values.data());
   if (!is_bf16(rank, box)) {
@@ -75,33 +81,36 @@ void set_state(Rank& rank, const StateBox& box, std::span<const float> values) {
   require_count(box, values.size());
   const auto* from = reinterpret_cast<const std::byte*>(values.data());
   const int64_t bytes = box.elements * kBytesPerFp32;
-  std::byte* memory = memory_of(rank, box);
-  if (!is_bf16(rank, box)) {
-    rank.engine.upload(memory, from, bytes);
+  Arena& arena = rank.engine.arena();
+  const Arena::Scope scope(arena);
+  if (box.buffer == StateBuffer::kStates ||
+      (box.buffer == StateBuffer::kParameters && !rank.store.rounded())) {
+    rank.engine.upload(memory_of(rank, box), from, bytes);
   } else {
-    Arena& arena = rank.engine.arena();
-    const Arena::Scope scope(arena);
     auto* wide = arena.take_array<float>(box.elements);
     rank.engine.upload(reinterpret_cast<std::byte*>(wide), from, bytes);
-    rank.engine.round_weights(reinterpret_cast<uint16_t*>(memory), wide,
-                              box.elements);
+    if (box.buffer == StateBuffer::kMasters)
+      store(rank.engine, weights_of(rank, box), wide, box.elements);
+    else
+      rank.engine.round_weights(
+          reinterpret_cast<uint16_t*>(memory_of(rank, box)), wide,
+          box.elements);
   }
   rank.settle();
 }
 
+// Of masters that were written in place; remainders were written with their
+// weights.
 void round_weights(Rank& rank) {
-  if (!rank.store.rounded()) return;
-  const auto round = [&](int64_t parameter, const float* weights,
-                         int64_t count) {
-    rank.engine.round_weights(rank.store.rounded_copy(parameter), weights,
-                              count);
+  if (!rank.store.rounded() || rank.store.keeps_remainders()) return;
+  const auto round = [&](const StoredWeights& weights, int64_t count) {
+    store(rank.engine, weights, elements<float>(weights.exact), count);
   };
   for (const KeptMatrix& matrix : rank.kept.matrices)
     for (const Piece& piece : matrix.pieces)
-      round(piece.parameter, rank.store.weights(piece), piece.elements());
+      round(rank.store.weights(piece), piece.elements());
   for (const KeptElements& elements : rank.kept.elements)
-    round(elements.parameter, rank.store.weights(elements),
-          elements.in_shard.count);
+    round(rank.store.weights(elements), elements.in_shard.count);
   rank.settle();
 }
 

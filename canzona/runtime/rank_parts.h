@@ -32,7 +32,8 @@ namespace canzona {
 std::vector<StateBox> states_of(const Rank& rank);
 
 // Returns where the values of a box lie in the engine's memory: bf16 if the box
-// is one of parameters and those are bf16, else fp32.
+// is one of parameters and those are bf16, else fp32, restored in scratch of the
+// caller's scope if masters are kept as remainders.
 std::byte* memory_of(const Rank& rank, const StateBox& box);
 // The same if that is host memory and fp32; else empty.
 std::span<float> host_values(const Rank& rank, const StateBox& box);

@@ -80,12 +80,19 @@ def put(
     kept.copy_((lower if is_remainder(kept) else masters).view(kept.shape))
 
 
+def reset_master(weights: torch.Tensor, kept: torch.Tensor) -> None:
+    """The weights are their own masters."""
+    if is_remainder(kept):
+        kept.zero_()
+    else:
+        kept.copy_(weights.view(kept.shape))
+
+
 def take_over(weights: torch.Tensor, kept: torch.Tensor) -> None:
     """Somebody else may have written the weights. An fp32 master whose rounding
     is still the weight stays as it is; nothing tells of a remainder."""
     if is_remainder(kept):
-        kept.zero_()
-        return
+        return reset_master(weights, kept)
     master = kept.view(weights.shape)
     upper = _int_bits(weights) << 16
     apart = master.contiguous().view(torch.int32) - upper

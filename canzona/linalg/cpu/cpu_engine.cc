@@ -200,6 +200,16 @@ void CpuEngine::round_weights(uint16_t* to, const float* from, int64_t count) {
   cpu_round_weights(to, from, count);
 }
 
+void CpuEngine::split_masters(uint16_t* weights, uint16_t* remainders,
+                              const float* from, int64_t count) {
+  cpu_split_masters(weights, remainders, from, count);
+}
+
+void CpuEngine::join_masters(float* to, const uint16_t* weights,
+                             const uint16_t* remainders, int64_t count) {
+  cpu_join_masters(to, weights, remainders, count);
+}
+
 std::unique_ptr<Engine> make_cpu_engine() {
   return make_cpu_engine(usable_bf16_kernels().front());
 }

@@ -99,6 +99,8 @@ std::string write_placed_plan(const PlacedPlan& plan,
   out.field("digest", digest);
   out.field("world", plan.world);
   out.field("wire", to_string(plan.options.wire));
+  if (plan.options.master != MasterForm::kFp32)
+    out.field("master", to_string(plan.options.master));
   out.field("share_states", plan.options.share_states);
   out.field("capacity_bytes", plan.options.capacity_bytes);
   if (plan.options.strict_capacity) out.field("strict_capacity", true);
@@ -173,6 +175,8 @@ class PlacedValues {
         static_cast<int32_t>(get_integer(root_, "world", 1, kMaxWorld, where_));
     if (root_.contains("wire"))
       options.wire = parse_dtype(get_string(root_, "wire", where_), "wire");
+    if (root_.contains("master"))
+      options.master = parse_master_form(get_string(root_, "master", where_));
     if (root_.contains("share_states"))
       options.share_states = get_bool(root_, "share_states", where_);
     if (root_.contains("capacity_bytes"))
@@ -285,7 +289,7 @@ class RequestReader : PlacedValues {
 
   PlacedInput run() {
     require_known_keys(root_,
-                       {kPlacedKey, "world", "wire", "share_states",
+                       {kPlacedKey, "world", "wire", "master", "share_states",
                         "capacity_bytes", "strict_capacity", "ranks_per_node",
                         "teams", "links", "groups", "tensors", kCostKey},
                        where_);
@@ -349,7 +353,7 @@ class PlacedPlanReader : PlacedValues {
   PlacedPlan run() {
     require_known_keys(
         root_,
-        {"format", "version", "digest", "world", "wire", "share_states",
+        {"format", "version", "digest", "world", "wire", "master", "share_states",
          "capacity_bytes", "strict_capacity", "ranks_per_node", "teams",
          "links", "groups", "cost", "predicted", "storage", "tensors", "owners",
          "rounds", "elements"},

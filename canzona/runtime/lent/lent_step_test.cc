@@ -134,15 +134,18 @@ TEST(LentStep, KeepsMastersOfBf16Weights) {
   LentResult expected;
   for (const MeshAxes& axes : few_meshes())
     for (const bool bf16_gradients : {false, true})
-      for (const bool share : {false, true}) {
-        LentTrial trial = muon_trial(axes);
-        PlacedRequest request = trial.plan;
-        request.options.share_states = share;
-        for (PlacedTensor& t : request.tensors) t.dtype = DType::kBf16;
-        trial.plan = plan_by_lot(request, 6);
-        trial.bf16_gradients = bf16_gradients;
-        EXPECT_EQ(difference(run_lent(trial), reference(trial)), "");
-      }
+      for (const bool share : {false, true})
+        for (const MasterForm form :
+             {MasterForm::kFp32, MasterForm::kRemainder}) {
+          LentTrial trial = muon_trial(axes);
+          PlacedRequest request = trial.plan;
+          request.options.share_states = share;
+          request.options.master = form;
+          for (PlacedTensor& t : request.tensors) t.dtype = DType::kBf16;
+          trial.plan = plan_by_lot(request, 6);
+          trial.bf16_gradients = bf16_gradients;
+          EXPECT_EQ(difference(run_lent(trial), reference(trial)), "");
+        }
 }
 
 TEST(LentStep, LeavesTensorsWithoutGradientsAlone) {
@@ -402,7 +405,7 @@ TEST(LentStep, NamesWhatIsMissing) {
     memory = driver.memory();
     memory.masters[0] = nullptr;
     EXPECT_THAT(message_of([&] { step.bind(memory); }),
-                HasSubstr("tensor 'a': bf16 weights without fp32 masters"));
+                HasSubstr("tensor 'a': bf16 weights without masters (fp32)"));
     memory = driver.memory();
     memory.states[0] = nullptr;
     EXPECT_THAT(message_of([&] { step.bind(memory); }),

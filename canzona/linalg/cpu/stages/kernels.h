@@ -169,6 +169,26 @@ void round_weights_kernel(uint16_t* to, const float* from, int64_t count) {
   }
 }
 
+void split_masters_kernel(uint16_t* weights, uint16_t* remainders,
+                          const float* from, int64_t count) {
+  CANZONA_INDEPENDENT
+  for (int64_t i = 0; i < count; ++i) {
+    uint32_t bits;
+    std::memcpy(&bits, from + i, sizeof bits);
+    weights[i] = weight_of_master(bits);
+    remainders[i] = remainder_of_master(bits);
+  }
+}
+
+void join_masters_kernel(float* to, const uint16_t* weights,
+                         const uint16_t* remainders, int64_t count) {
+  CANZONA_INDEPENDENT
+  for (int64_t i = 0; i < count; ++i) {
+    const uint32_t bits = master_of(weights[i], remainders[i]);
+    std::memcpy(to + i, &bits, sizeof bits);
+  }
+}
+
 void widen_bf16_kernel(float* to, const uint16_t* from, int64_t count) {
   CANZONA_INDEPENDENT
   for (int64_t i = 0; i < count; ++i) {
@@ -236,6 +256,8 @@ constexpr StageTable make_stage_table(std::string_view name) {
           stage_kernels<double>(),
           round_to_bf16_kernel,
           round_weights_kernel,
+          split_masters_kernel,
+          join_masters_kernel,
           widen_bf16_kernel,
           add_kernel,
           largest_bits_kernel,
