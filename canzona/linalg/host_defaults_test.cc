@@ -257,6 +257,10 @@ TEST(HostDefaultsOfBf16, RoundAndWiden) {
       auto* const numbers = reinterpret_cast<float*>(x.data);
       uint16_t* const narrow = rounded();
       engine.round_weights(narrow, numbers, count);
+      uint16_t* const upper = rounded();
+      uint16_t* const rest = rounded();
+      engine.split_masters(upper, rest, numbers, count);
+      engine.join_masters(numbers, upper, rest, count);
       engine.apply(x, x, {1, 0.1, 1}, count, rounded());
       const canzona::Run v =
           bench.run(std::vector<float>(static_cast<size_t>(count)));

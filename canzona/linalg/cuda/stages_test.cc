@@ -175,7 +175,7 @@ TEST_F(CudaRounding, WeightsAndTheirRoundedCopiesAreThoseOfTheCpu) {
     }
 }
 
-TEST_F(CudaRounding, TakesTheNearestAndTheEvenOne) {
+TEST_F(CudaRounding, TakesTheNearestWithHalvesAwayFromZero) {
   std::vector<float> values;
   for (uint32_t bits :
        {0x3f800000U, 0x3f808000U, 0x3f818000U, 0x3f808001U, 0x7f7fffffU,
@@ -188,6 +188,18 @@ TEST_F(CudaRounding, TakesTheNearestAndTheEvenOne) {
   cpu().round_weights(expected.data(), values.data(), count);
   gpu().round_weights(to.data(), from.data(), count);
   EXPECT_EQ(to.get(), expected);
+  for (const int64_t skipped : {0, 1}) {  // in vectors, and one by one
+    const OnGpu<uint16_t> weights(gpu(), expected), rest(gpu(), expected);
+    const OnGpu<float> back(gpu(), values);
+    gpu().split_masters(weights.data() + skipped, rest.data() + skipped,
+                        from.data() + skipped, count - skipped);
+    EXPECT_EQ(weights.get(), expected);
+    gpu().join_masters(back.data() + skipped, weights.data() + skipped,
+                       rest.data() + skipped, count - skipped);
+    const std::vector<float> found = back.get();
+    for (size_t i = 0; i < values.size(); ++i)
+      if (!std::isnan(values[i])) EXPECT_EQ(found[i], values[i]) << i;
+  }
 }
 
 class CudaNarrow : public GpuTest {};
