@@ -51,6 +51,19 @@ class CudaLentStep : public testing::Test {
   std::unique_ptr<EngineWireOps> ops_;
 };
 
+TEST_F(CudaLentStep, RestoresMastersFromRemainders) {
+  for (const std::string rule : {"muon", "soap", "adamw"})
+    for (const MeshAxes& axes : {MeshAxes{}, MeshAxes{{0, 2}},
+                                 MeshAxes{{kReplicated, 2}}}) {
+      PlacedRequest request = gpu_plan(rule, axes, DType::kFp32);
+      for (PlacedTensor& t : request.tensors) t.dtype = DType::kBf16;
+      const LentResult wide = run_lent(on_gpu(plan_by_lot(request, 11)));
+      request.options.master = MasterForm::kRemainder;
+      const LentResult narrow = run_lent(on_gpu(plan_by_lot(request, 11)));
+      EXPECT_EQ(narrow.values, wide.values) << rule;
+    }
+}
+
 TEST_F(CudaLentStep, HasOneResultPerWireOnEveryLayout) {
   const std::vector<std::pair<MeshAxes, bool>> layouts = {
       {{}, false},
