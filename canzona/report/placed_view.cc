@@ -379,7 +379,8 @@ PlacedMemory placed_memory(const PlacedPlan& plan,
     const DType dtype = plan.tensors[index(t)].dtype;
     memory.weights += elements * size_of(dtype);
     memory.gradients += elements * size_of(dtype);
-    memory.masters += elements * master_bytes_per_element(dtype, plan.options.master);
+    memory.masters +=
+        elements * master_bytes_per_element(dtype, plan.options.master);
   }
   for (const int64_t elements : schedule.memories)
     memory.states += elements * kBytesPerFp32;

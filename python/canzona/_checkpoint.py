@@ -140,7 +140,7 @@ def keep(optimizer: MatrixOptimizer) -> dict[Any, Any]:
     if optimizer._run is not None:
         optimizer._run.synchronize()
         absorb(optimizer, optimizer._run)
-        optimizer._run.look_at_versions(optimizer._bound)
+        optimizer._run.refresh_remainders(optimizer._bound)
     kept = {p: dict(values) for p, values in optimizer._state.items()}
     run = optimizer._run
     for i, p in enumerate(optimizer._bound if run is not None else ()):
@@ -272,6 +272,7 @@ def states_of(optimizer: MatrixOptimizer, run: Run) -> dict[int, Any]:
             "the states; call optimizer.consolidate(to=0) on all ranks first, "
             "then state_dict() on rank 0"
         )
+    run.refresh_remainders(optimizer._bound)
     state = {
         i: dict(optimizer._state[p]) for i, p in enumerate(optimizer._bound)
     }
@@ -447,6 +448,7 @@ def consolidate(optimizer: MatrixOptimizer, to: int | None) -> None:
                 f"consolidate(to={to}): expected one of the ranks "
                 f"{run.layout.ranks}"
             )
+    run.refresh_remainders(optimizer._bound)
     keeps = to is None or to == run.layout.ranks[run.layout.rank]
     state: dict[int, dict[str, Any]] = {
         i: {STEP: run.counted[i].clone()} for i in range(len(run.names))

@@ -440,8 +440,8 @@ def _check(
         if key == STEP:
             check_step(f"{_WHO}: state 'step' of parameter {name}", value)
             continue
-        converts = masters and key in (MASTER, REMAINDER)
-        if key not in mine and not converts and not optimizer._config["share_states"]:
+        known = key in mine or masters and key in (MASTER, REMAINDER)
+        if not known and not optimizer._config["share_states"]:
             if key in (MASTER, REMAINDER) and not masters:
                 continue
             raise UsageError(

@@ -44,20 +44,27 @@ class RunMasters(RunExchange):
         is not usable because of an error."""
         if self.pending:
             self._settle(parameters, usable)
+        for i, kept in enumerate(self.masters if usable else ()):
+            if kept is not None and not is_remainder(kept):
+                self._look_at(i, parameters[i], kept)
         if usable:
-            self.look_at_versions(parameters)
+            self.refresh_remainders(parameters)
 
-    def look_at_versions(self, parameters: Sequence[torch.Tensor]) -> None:
-        """The same on this rank alone, but for masters that were loaded."""
-        for i, (p, kept) in enumerate(zip(parameters, self.masters)):
-            if kept is None or i in self.pending:
+    def refresh_remainders(self, parameters: Sequence[torch.Tensor]) -> None:
+        """The same of remainders that were not loaded, before they are used or
+        saved, without other ranks."""
+        for i, kept in enumerate(self.masters):
+            if kept is None or not is_remainder(kept) or i in self.pending:
                 continue
-            known, now = self._versions[i], _version(p)
             # Nobody but us writes weights before a version is known.
-            new = known is None and is_remainder(kept)
-            if known != now and not new:
-                take_over(local(p).detach(), kept)
-            self._versions[i] = now
+            if self._versions[i] is None:
+                self._versions[i] = _version(parameters[i])
+            self._look_at(i, parameters[i], kept)
+
+    def _look_at(self, i: int, p: torch.Tensor, kept: torch.Tensor) -> None:
+        if i not in self.pending and self._versions[i] != _version(p):
+            take_over(local(p).detach(), kept)
+            self._versions[i] = _version(p)
 
     def remember_versions(self, parameters: Sequence[torch.Tensor]) -> None:
         self._versions = [_version(p) for p in parameters]
@@ -84,27 +91,26 @@ class RunMasters(RunExchange):
     ) -> None:
         """Loaded masters count if the weights are those that they were saved
         with; otherwise the weights count."""
-        numbers = sorted(self.pending)
-        now = [
-            self._sum_here(i, parameters[i]) if usable else 0 for i in numbers
-        ]
-        then = [self._expected(i) for i in numbers]
-        sums = self._summed([*numbers, *numbers], [*now, *then], usable)
+        now, then = {}, {}
+        for i in self.pending:
+            now[i] = self._sum_here(i, parameters[i]) if usable else 0
+            then[i] = self._expected(i)
+        sums = self._summed([now, then], usable)
         if sums is None:
             return  # the step ends with the error of a rank
         others = []
-        for i, is_now, was in zip(numbers, sums, sums[len(numbers) :]):
-            pending, kept = self.pending.pop(i), self.masters[i]
+        for i, pending in sorted(self.pending.items()):
+            kept = self.masters[i]
             assert kept is not None
-            if not pending.of_part:
-                was = pending.checksum
             weights = local(parameters[i]).detach()
-            if is_now != was:
+            saved = sums[1][i] if pending.of_part else pending.checksum
+            if sums[0][i] != saved:
                 others.append(self.names[i])
                 reset_master(weights, kept)
             elif pending.remainder is not None:
                 kept.copy_(exact(weights, pending.remainder).view(kept.shape))
             self._versions[i] = _version(parameters[i])
+        self.pending = {}
         if others:
             warn(
                 f"{len(others)} parameters, {others[0]} among them, have other "
@@ -115,28 +121,32 @@ class RunMasters(RunExchange):
     def checksums(self, parameters: Sequence[torch.Tensor]) -> dict[int, int]:
         """Of the weights, by parameter, as they are saved beside remainders. A
         collective if it needs_sums()."""
-        numbers = [
-            i
+        here = {
+            i: (
+                self._expected(i)
+                if i in self.pending
+                else self._sum_here(i, parameters[i])
+            )
             for i, kept in enumerate(self.masters)
             if kept is not None and is_remainder(kept)
-        ]
-        here = [
-            self._expected(i) if i in self.pending
-            else self._sum_here(i, parameters[i])
-            for i in numbers
-        ]
-        sums = self._summed(numbers, here, True)
+        }
+        sums = self._summed([here], True)
         assert sums is not None
         waiting = {
             i: p.checksum for i, p in self.pending.items() if not p.of_part
         }
-        return {**dict(zip(numbers, sums)), **waiting}
+        return {**sums[0], **waiting}
 
     def needs_sums(self) -> bool:
         """True if a checksum is that of parts on several ranks."""
+        return self.setup.master == "remainder" and self._has_cut()
+
+    def _has_cut(self) -> bool:
+        """The same on all ranks."""
         return any(
-            kept is not None and is_remainder(kept) and self._is_cut(i)
-            for i, kept in enumerate(self.masters)
+            tensor.dtype == "bf16"
+            and not all(is_whole(tensor, rank) for rank in tensor.holders)
+            for tensor in self.layout.tensors
         )
 
     def _is_cut(self, i: int) -> bool:
@@ -160,21 +170,31 @@ class RunMasters(RunExchange):
         return pending.checksum if pending.of_part else 0
 
     def _summed(
-        self, numbers: Sequence[int], here: Sequence[int], usable: bool
-    ) -> list[int] | None:
-        """Shares of checksums added up over the ranks, which wrap around. None
-        if a rank is not usable. No collective unless a tensor is cut."""
-        cut = [k for k, i in enumerate(numbers) if self._is_cut(i)]
-        sums = list(here)
-        if not cut or self.everyone is None:
-            return sums if usable else None
-        told = torch.tensor(
-            [*(here[k] for k in cut), 0 if usable else 1],
-            dtype=torch.int64,
-            device=self.device,
-        )
+        self, columns: Sequence[dict[int, int]], usable: bool
+    ) -> list[dict[int, int]] | None:
+        """Shares of checksums by parameter, added up over the ranks, which
+        wrap around. None if a rank is not usable. No collective unless a
+        tensor is cut. Untied copies of a parameter are added up apart."""
+        if self.everyone is None or not self._has_cut():
+            return list(columns) if usable else None
+        each = len(self.layout.tensors)
+        shares = [0] * (each * len(columns)) + [0 if usable else 1]
+        for c, column in enumerate(columns):
+            for i, share in column.items():
+                shares[c * each + self.layout.mine[i]] = share
+        told = torch.tensor(shares, dtype=torch.int64, device=self.device)
         dist.all_reduce(told, group=self.everyone)
-        *added, unusable = told.tolist()
-        for k, total in zip(cut, added):
-            sums[k] = total
-        return None if unusable else sums
+        *sums, unusable = told.tolist()
+        if unusable:
+            return None
+        return [
+            {
+                i: (
+                    sums[c * each + self.layout.mine[i]]
+                    if self._is_cut(i)
+                    else share
+                )
+                for i, share in column.items()
+            }
+            for c, column in enumerate(columns)
+        ]

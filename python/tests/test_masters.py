@@ -233,7 +233,21 @@ def test_weights_that_scripts_write_count(how):
     assert_same(*results)
 
 
-@pytest.mark.parametrize("by", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_weights_that_were_written_are_saved_as_their_own_masters():
+    model, optimizer = made("remainder")
+    steps(model, optimizer, 3)
+    with torch.no_grad():
+        model[0].weight.add_(1)
+    rest = optimizer.state_dict()["state"]
+    assert not rest[0]["remainder"].any()
+    assert rest[1]["remainder"].view(torch.int16).any()
+
+
+def pickled(value):
+    return pickle.loads(pickle.dumps(value))
+
+
+@pytest.mark.parametrize("by", [copy.deepcopy, pickled])
 @pytest.mark.parametrize("form", FORMS)
 def test_copies_go_on(by, form):
     model, optimizer = made(form)
@@ -293,9 +307,10 @@ def save_and_resume(layout, form, folder, load):
 )
 def test_checkpoints_between_layouts(tmp_path, saved, loaded):
     folder = str(tmp_path / "saved")
-    spawn(layouts.LAYOUTS[saved], save_and_resume, saved, "remainder", folder, False)
+    how = ("remainder", folder)
+    spawn(layouts.LAYOUTS[saved], save_and_resume, saved, *how, False)
     for got in spawn(
-        layouts.LAYOUTS[loaded], save_and_resume, loaded, "remainder", folder, True
+        layouts.LAYOUTS[loaded], save_and_resume, loaded, *how, True
     ):
         assert got == but_masters(alone()["muon"][1])
 

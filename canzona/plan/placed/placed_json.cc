@@ -353,10 +353,10 @@ class PlacedPlanReader : PlacedValues {
   PlacedPlan run() {
     require_known_keys(
         root_,
-        {"format", "version", "digest", "world", "wire", "master", "share_states",
-         "capacity_bytes", "strict_capacity", "ranks_per_node", "teams",
-         "links", "groups", "cost", "predicted", "storage", "tensors", "owners",
-         "rounds", "elements"},
+        {"format", "version", "digest", "world", "wire", "master",
+         "share_states", "capacity_bytes", "strict_capacity", "ranks_per_node",
+         "teams", "links", "groups", "cost", "predicted", "storage", "tensors",
+         "owners", "rounds", "elements"},
         where_);
     read_options(request_);
     read_groups(request_);

@@ -116,8 +116,8 @@ TEST_P(EveryRule, GivesOneResultInBothFormsOfMasters) {
           const Plan plan = small_plan(toy_moe(), wanted);
           const TrialResult result =
               run_trial({.plan = plan,
-                         .steps = 20,
                          .gradients = GradientKind::kRandom,
+                         .steps = 20,
                          .clip_norm = 0.5});
           seen.insert({result.parameters, result.states});
           if (strategy == "balanced")
