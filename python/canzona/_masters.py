@@ -4,9 +4,9 @@ A master is kept as an fp32 tensor, or as the 16 bits that restore it from the
 weight, its *remainder*: a signed integer in the bits of a bf16 tensor, since
 torch's collectives move no 16-bit integers.
 
-A remainder fits any weight. So a state dict has a checksum of the weights beside
-it: the sum over all elements of a hash of index and bits, which does not depend on
-how a tensor is cut.
+A remainder fits any weight. So a state dict has a checksum of the weights
+beside it: the sum over all elements of a hash of index and bits, which does not
+depend on how a tensor is cut.
 """
 
 from __future__ import annotations

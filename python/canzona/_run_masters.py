@@ -1,9 +1,9 @@
 """Which masters of bf16 weights still belong to their weights, which scripts
 write and load as they like.
 
-For _run.py, whose Run is one of these. torch counts writes of tensors; that tells
-of weights that were written since the last step. Of an fp32 master the weight
-itself tells more, since it is its rounding (_masters.py).
+For _run.py, whose Run is one of these. torch counts writes of tensors; that
+tells of weights that were written since the last step. Of an fp32 master the
+weight itself tells more, since it is its rounding (_masters.py).
 """
 
 from __future__ import annotations
