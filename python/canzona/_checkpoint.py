@@ -19,10 +19,10 @@ import torch.distributed as dist
 
 from ._errors import UsageError
 from ._layout import is_dtensor, local
+from ._masters import CHECKSUM, key_of
 from ._own import others_states, saved_names
 from ._run import Run
 from ._run_memory import State
-from ._masters import CHECKSUM, key_of
 from ._state_edits import STEP, absorb, like, remember
 
 if TYPE_CHECKING:
@@ -526,8 +526,8 @@ def _put(
 
 
 def places_of(run: Run, parameter: int) -> Iterator[tuple[Any, int]]:
-    placed = run.layout.tensors[run.layout.mine[parameter]]
-    for first, count in placed.stored[run.layout.rank]:
+    held = run.layout.tensors[run.layout.mine[parameter]]
+    for first, count in held.stored[run.layout.rank]:
         place = tuple(slice(a, a + n) for a, n in zip(first, count))
         yield place, _elements(count)
 
