@@ -343,20 +343,6 @@ std::string ranks_text(const std::vector<int32_t>& ranks) {
   return (ranks.size() == 1 ? "rank " : "ranks ") + join(runs, ", ");
 }
 
-int32_t rank_of(const PlanPart& plan, int32_t tensor, int32_t home, int32_t t) {
-  const Buffer& buffer = plan.buffer_of(tensor);
-  return plan.rank_in_whole(rank_in_part(
-      plan, plan.grid.rank(buffer.stage, plan.stage_home(buffer, home), t), 0));
-}
-
-std::vector<int32_t> ranks_of_home(const PlanPart& plan, int32_t tensor,
-                                   int32_t home) {
-  std::vector<int32_t> ranks;
-  for (int32_t t = 0; t < plan.grid.tp; ++t)
-    ranks.push_back(rank_of(plan, tensor, home, t));
-  return ranks;
-}
-
 namespace {
 
 // Adds a rank of one home of a tensor's buffer, in every replica.

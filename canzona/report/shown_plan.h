@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "canzona/base/json_writer.h"
+#include "canzona/plan/coordinates.h"
 #include "canzona/plan/plan.h"
 #include "canzona/plan/predict/predict.h"
 #include "canzona/plan/predict/summary.h"
@@ -227,13 +228,6 @@ std::string coordinates_text(const Mesh& mesh, int32_t rank);
 
 // "rank 3", "ranks 0 to 3", "ranks 0 to 1, 4 to 5". `ranks` is sorted.
 std::string ranks_text(const std::vector<int32_t>& ranks);
-
-// Returns the world rank at home `home` of the tensor's buffer, in plane `t` of
-// the grid; with replicas, the rank in the first one.
-int32_t rank_of(const PlanPart& plan, int32_t tensor, int32_t home, int32_t t);
-// Returns the ranks of all planes of the home, in order.
-std::vector<int32_t> ranks_of_home(const PlanPart& plan, int32_t tensor,
-                                   int32_t home);
 
 // Returns all ranks that compute the update of a matrix, in order: the owner, a
 // team, or all ranks that repeat the update; over all replicas.

@@ -8,19 +8,23 @@
 #include "canzona/base/error.h"
 #include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
+#include "canzona/plan/coordinates.h"
 #include "canzona/plan/option_table.h"
 #include "canzona/plan/plan.h"
 
 namespace canzona {
 namespace {
 
+bool is_space(char c) {
+  return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+}
+
 // True if `text` is `canonical` up to white space outside strings.
 bool same_text(std::string_view text, std::string_view canonical) {
   bool in_string = false, escaped = false;
   size_t at = 0;
   for (char c : text) {
-    const bool space = c == ' ' || c == '\t' || c == '\n' || c == '\r';
-    if (space && !in_string) continue;
+    if (is_space(c) && !in_string) continue;
     if (at == canonical.size() || canonical[at++] != c) return false;
     if (c == '"' && !escaped) in_string = !in_string;
     escaped = in_string && c == '\\' && !escaped;
@@ -51,6 +55,21 @@ std::optional<std::string> first_difference(const Json& a, const Json& b,
 }
 
 }  // namespace
+
+std::string digest_of_former(std::string_view text, const std::string& digest) {
+  std::string bare;
+  bool in_string = false, escaped = false;
+  for (const char c : text) {
+    if (!in_string && is_space(c)) continue;
+    bare += c;
+    if (c == '"' && !escaped) in_string = !in_string;
+    escaped = in_string && c == '\\' && !escaped;
+  }
+  const std::string key = R"("digest":")";
+  const size_t at = bare.find(key + digest + '"');
+  if (at == std::string::npos) return "";
+  return sha256_hex(bare.erase(at + key.size(), digest.size()) + "\n");
+}
 
 void require_canonical(const Json& root, std::string_view text,
                        std::string canonical, const JsonLimits& limits) {
@@ -180,14 +199,6 @@ void write_mesh(const Mesh& mesh, JsonWriter& out) {
   out.field("pp", mesh.pp).field("ep", mesh.ep).end_object();
 }
 
-void write_rule(const Plan& plan, JsonWriter& out) {
-  out.member("rule").begin_object();
-  out.field("name", plan.rule);
-  out.member("options").begin_object();
-  for (const auto& [name, value] : plan.rule_options) out.field(name, value);
-  out.end_object().end_object();
-}
-
 CostsByShape costs_by_shape(const Plan& plan) {
   CostsByShape by_shape;
   for (size_t m = 0; m < plan.matrices.size(); ++m)
@@ -212,13 +223,25 @@ void write_buckets(const PlanPart& part, JsonWriter& out) {
   out.end_array();
 }
 
+// Owners are ranks of the whole plan, in the first replica.
+void write_part_owners(const PlanPart& part, size_t m, JsonWriter& out) {
+  const int32_t tensor = part.matrices[m].tensor;
+  const int32_t home = part.home[index(tensor)];
+  std::vector<int32_t> ranks;
+  for (const int32_t plane : part.owners[m])
+    ranks.push_back(home < 0 || part.bucket_of[index(tensor)] < 0
+                        ? plane
+                        : rank_of(part, tensor, home, plane));
+  write_owners(ranks, out);
+}
+
 void write_decisions(const PlanPart& part, JsonWriter& out) {
   out.member("home").values(part.home);
   out.member("owners").begin_array();
   for (size_t m = 0; m < part.owners.size(); ++m)
-    write_owners(part.owners[m], out);
+    write_part_owners(part, m, out);
   out.end_array();
-  out.member("micro_group").values(part.micro_group);
+  out.member("rounds").values(part.micro_group);
 }
 
 void write_summary(const PlanSummary& s, bool teams, JsonWriter& out) {
@@ -235,7 +258,9 @@ void write_plan_parts(const Plan& plan, JsonWriter& out) {
   out.member("parts").begin_array();
   for (const PlanPart& part : plan.parts) {
     out.begin_object();
-    write_summary(part.summary, part.options.teams != kTeamsOff, out);
+    // The only part has the figures of the plan.
+    if (cuts_experts_apart(plan))
+      write_summary(part.summary, part.options.teams != kTeamsOff, out);
     write_buckets(part, out);
     write_decisions(part, out);
     out.end_object();
@@ -245,26 +270,23 @@ void write_plan_parts(const Plan& plan, JsonWriter& out) {
 
 std::string write(const Plan& plan, const std::string& digest) {
   constexpr size_t kBytesPerTensor = 160;  // more than most tensors need
-  JsonWriter out;
+  JsonWriter out = begin_plan(digest);
   out.reserve(plan.model.tensors.size() * kBytesPerTensor);
-  out.begin_object();
-  out.field("format", kPlanFormat).field("version", version_of(plan.options));
-  out.field("digest", digest);
-  write_mesh(plan.mesh, out);
-  write_rule(plan, out);
+  out.member("request").begin_object();
   write_options(plan.options, plan.mesh.homes(), out);
+  out.member("groups").begin_array();
+  write_group(plan.rule, plan.rule_options, out);
+  out.end_array();
   write_costs(plan.cost_basis, costs_by_shape(plan), false, out);
+  out.end_object();
   write_summary(plan.summary, plan.options.teams != kTeamsOff, out);
+  out.member("storage").begin_object().field("maker", kMadeByPlanner);
+  write_mesh(plan.mesh, out);
   out.field("traffic", traffic_name(plan.traffic));
   write_model(plan.model, out);
-  // The only part's decisions are members of the root object.
-  if (cuts_experts_apart(plan)) {
-    write_plan_parts(plan, out);
-  } else {
-    write_buckets(plan.parts.front(), out);
-    write_decisions(plan.parts.front(), out);
-  }
-  out.end_object();
+  out.end_object().member("decisions").begin_object();
+  write_plan_parts(plan, out);
+  out.end_object().end_object();
   return out.take() + "\n";
 }
 
@@ -273,6 +295,22 @@ std::string write(const Plan& plan, const std::string& digest) {
 std::string digest_of(const Plan& plan) { return sha256_hex(write(plan, "")); }
 
 std::string plan_to_json(const Plan& plan) { return write(plan, plan.digest); }
+
+JsonWriter begin_plan(const std::string& digest) {
+  JsonWriter out;
+  out.begin_object();
+  out.field("format", kPlanFormat).field("version", kPlanVersion);
+  out.field("digest", digest);
+  return out;
+}
+
+void write_group(const std::string& rule, const RuleOptions& options,
+                 JsonWriter& out) {
+  out.begin_object().field("rule", rule);
+  out.member("options").begin_object();
+  for (const auto& [name, value] : options) out.field(name, value);
+  out.end_object().end_object();
+}
 
 void write_links(const Links& links, JsonWriter& out) {
   out.begin_object();

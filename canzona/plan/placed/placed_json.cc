@@ -38,7 +38,7 @@ void write_placed_tensors(const PlacedPlan& plan, JsonWriter& out) {
     if (fresh) ways.push_back(&it->first);
     way_of.push_back(it->second);
   }
-  out.member("storage").begin_array();
+  out.member("boxes").begin_array();
   for (const auto* stored : ways) write_stored(*stored, out);
   out.end_array();
   out.member("tensors").begin_array();
@@ -53,12 +53,8 @@ void write_placed_tensors(const PlacedPlan& plan, JsonWriter& out) {
 
 void write_placed_groups(const PlacedPlan& plan, JsonWriter& out) {
   out.member("groups").begin_array();
-  for (const PlacedGroup& group : plan.groups) {
-    out.begin_object().field("rule", group.rule);
-    out.member("options").begin_object();
-    for (const auto& [name, value] : group.options) out.field(name, value);
-    out.end_object().end_object();
-  }
+  for (const PlacedGroup& group : plan.groups)
+    write_group(group.rule, group.options, out);
   out.end_array();
 }
 
@@ -84,37 +80,33 @@ void write_placed_decisions(const PlacedPlan& plan, JsonWriter& out) {
   out.end_array();
 }
 
-// True if older programs can read the plan.
-bool is_plain(const PlacedOptions& options) {
-  return options.teams == kTeamsOff && options.links == Links();
+void write_placed_options(const PlacedOptions& options, JsonWriter& out) {
+  out.member("options").begin_object();
+  out.field("wire", to_string(options.wire));
+  out.field("share_states", options.share_states);
+  out.field("capacity_bytes", options.capacity_bytes);
+  out.field("strict_capacity", options.strict_capacity);
+  out.field("ranks_per_node", options.ranks_per_node);
+  out.field("teams", teams_text(options.teams)).member("links");
+  write_links(options.links, out);
+  out.end_object();
 }
 
 std::string write_placed_plan(const PlacedPlan& plan,
                               const std::string& digest) {
-  JsonWriter out;
-  out.begin_object();
-  out.field("format", kPlacedPlanFormat);
-  out.field("version",
-            is_plain(plan.options) ? kPlacedVersion : kPlacedTeamVersion);
-  out.field("digest", digest);
-  out.field("world", plan.world);
-  out.field("wire", to_string(plan.options.wire));
-  out.field("share_states", plan.options.share_states);
-  out.field("capacity_bytes", plan.options.capacity_bytes);
-  if (plan.options.strict_capacity) out.field("strict_capacity", true);
-  out.field("ranks_per_node", plan.options.ranks_per_node);
-  if (!is_plain(plan.options)) {
-    out.field("teams", teams_text(plan.options.teams)).member("links");
-    write_links(plan.options.links, out);
-  }
+  JsonWriter out = begin_plan(digest);
+  out.member("request").begin_object();
+  write_placed_options(plan.options, out);
   write_placed_groups(plan, out);
   write_costs(plan.cost_basis, placed_costs(plan), true, out);
-  out.member("predicted").begin_object();
+  out.end_object().member("predicted").begin_object();
   write_loads(plan.summary, std::nullopt, out);
-  out.end_object();
+  out.end_object().member("storage").begin_object();
+  out.field("maker", kMadeByCaller).field("world", plan.world);
   write_placed_tensors(plan, out);
+  out.end_object().member("decisions").begin_object();
   write_placed_decisions(plan, out);
-  out.end_object();
+  out.end_object().end_object();
   return out.take() + "\n";
 }
 
@@ -129,8 +121,11 @@ std::string placed_plan_to_json(const PlacedPlan& plan) {
 }
 
 bool is_placed_plan(const Json& root) {
-  return root.is_object() && root.contains("format") &&
-         root["format"] == kPlacedPlanFormat;
+  if (!root.is_object() || !root.contains("format")) return false;
+  if (root["format"] == kPlacedPlanFormat) return true;
+  return root["format"] == kPlanFormat && root.contains("storage") &&
+         root["storage"].is_object() &&
+         root["storage"].value("maker", Json()) == kMadeByCaller;
 }
 
 namespace {
@@ -163,29 +158,28 @@ class PlacedValues {
       : root_(root), where_(where), in_(where) {}
 
  protected:
-  const Json& member(const char* key) const {
-    return get_member(root_, key, where_);
+  int32_t read_world(const Json& of) const {
+    return static_cast<int32_t>(get_integer(of, "world", 1, kMaxWorld, where_));
   }
 
-  void read_options(PlacedRequest& out) const {
-    PlacedOptions& options = out.options;
-    out.world =
-        static_cast<int32_t>(get_integer(root_, "world", 1, kMaxWorld, where_));
-    if (root_.contains("wire"))
-      options.wire = parse_dtype(get_string(root_, "wire", where_), "wire");
-    if (root_.contains("share_states"))
-      options.share_states = get_bool(root_, "share_states", where_);
-    if (root_.contains("capacity_bytes"))
+  PlacedOptions read_options(const Json& of) const {
+    PlacedOptions options;
+    if (of.contains("wire"))
+      options.wire = parse_dtype(get_string(of, "wire", where_), "wire");
+    if (of.contains("share_states"))
+      options.share_states = get_bool(of, "share_states", where_);
+    if (of.contains("capacity_bytes"))
       options.capacity_bytes =
-          get_integer(root_, "capacity_bytes", 1, kMaxTicks, where_);
-    if (root_.contains("strict_capacity"))
-      options.strict_capacity = get_bool(root_, "strict_capacity", where_);
-    if (root_.contains("ranks_per_node"))
+          get_integer(of, "capacity_bytes", 1, kMaxTicks, where_);
+    if (of.contains("strict_capacity"))
+      options.strict_capacity = get_bool(of, "strict_capacity", where_);
+    if (of.contains("ranks_per_node"))
       options.ranks_per_node = static_cast<int32_t>(
-          get_integer(root_, "ranks_per_node", 1, kMaxWorld, where_));
-    if (root_.contains("teams"))
-      options.teams = parse_teams(get_string(root_, "teams", where_));
-    if (root_.contains("links")) options.links = read_links(root_["links"]);
+          get_integer(of, "ranks_per_node", 1, kMaxWorld, where_));
+    if (of.contains("teams"))
+      options.teams = parse_teams(get_string(of, "teams", where_));
+    if (of.contains("links")) options.links = read_links(of["links"]);
+    return options;
   }
 
   // As in a plan, or in words: "intra=400GB/s,inter=50GB/s".
@@ -194,8 +188,9 @@ class PlacedValues {
                              : in_.links(links);
   }
 
-  void read_groups(PlacedRequest& request) const {
-    const Json& groups = in_.array(member("groups"), "groups");
+  void read_groups(const Json& of, PlacedRequest& request) const {
+    const Json& groups =
+        in_.array(get_member(of, "groups", where_), "groups");
     if (std::ssize(groups) > kMaxGroups)
       in_.fail(cat("groups: expected at most ", kMaxGroups, ", got ",
                    groups.size()));
@@ -294,9 +289,11 @@ class RequestReader : PlacedValues {
     if (version != kPlacedVersion)
       in_.fail(cat(kPlacedKey, ": version ", version, ", expected ",
                    kPlacedVersion));
-    read_options(out_);
-    read_groups(out_);
-    const Json& tensors = in_.array(member("tensors"), "tensors");
+    out_.world = read_world(root_);
+    out_.options = read_options(root_);
+    read_groups(root_, out_);
+    const Json& tensors =
+        in_.array(get_member(root_, "tensors", where_), "tensors");
     check_num_tensors(tensors.size(), out_.world);
     for (const Json& tensor : tensors) read_tensor(tensor);
     PlacedInput input{std::move(out_), std::nullopt};
@@ -344,38 +341,65 @@ class RequestReader : PlacedValues {
 
 class PlacedPlanReader : PlacedValues {
  public:
-  using PlacedValues::PlacedValues;
+  PlacedPlanReader(const Json& root, const std::string& where)
+      : PlacedValues(root, where),
+        of_(plan_sections(root, kMadeByCaller, kPlacedPlanFormat,
+                          "a plan of given storage", where)) {}
 
   PlacedPlan run() {
-    require_known_keys(
-        root_,
-        {"format", "version", "digest", "world", "wire", "share_states",
-         "capacity_bytes", "strict_capacity", "ranks_per_node", "teams",
-         "links", "groups", "cost", "predicted", "storage", "tensors", "owners",
-         "rounds", "elements"},
-        where_);
-    read_options(request_);
-    read_groups(request_);
+    require_known_members();
+    request_.world = read_world(*of_.storage);
+    request_.options = read_options(
+        of_.are_former ? root_ : get_member(*of_.request, "options", where_));
+    read_groups(*of_.request, request_);
     read_tensors();
     PlacedRequest settled = settle_placed(request_);
-    if (settled != request_)
+    if (!is_settled(request_, settled))
       in_.fail(
           "groups or boxes are not those of a finished plan: options are "
-          "missing, or boxes are empty");
-    plan_ = open_placed_plan(std::move(settled), nullptr);
+          "not settled, or boxes are empty");
+    plan_ = open_placed_plan(std::move(request_), nullptr);
     plan_.digest = get_string(root_, "digest", where_);
-    read_cost(member("cost"));
-    read_summary(member("predicted"));
+    read_cost(get_member(*of_.request, "cost", where_));
+    read_summary(get_member(root_, "predicted", where_));
     read_decisions();
     return std::move(plan_);
   }
 
  private:
+  void require_known_members() const {
+    if (of_.are_former)
+      return require_known_keys(
+          root_,
+          {"format", "version", "digest", "world", "wire", "share_states",
+           "capacity_bytes", "strict_capacity", "ranks_per_node", "teams",
+           "links", "groups", "cost", "predicted", "storage", "tensors",
+           "owners", "rounds", "elements"},
+          where_);
+    require_known_keys(*of_.request, {"options", "groups", "cost"}, where_);
+    require_known_keys(
+        get_member(*of_.request, "options", where_),
+        {"wire", "share_states", "capacity_bytes", "strict_capacity",
+         "ranks_per_node", "teams", "links"},
+        where_);
+    require_known_keys(*of_.storage, {"maker", "world", "boxes", "tensors"},
+                       where_);
+    require_known_keys(*of_.decisions, {"owners", "rounds", "elements"},
+                       where_);
+  }
+
+  const Json& decided(const char* key) const {
+    return in_.array(get_member(*of_.decisions, key, where_), key);
+  }
+
   // A row of a tensor has its name, shape, dtype, group, splits and the index
   // of its storage.
   void read_tensors() {
-    const Json& tensors = in_.array(member("tensors"), "tensors");
-    const Json& storage = in_.array(member("storage"), "storage");
+    const char* boxes_key = of_.are_former ? "storage" : "boxes";
+    const Json& tensors =
+        in_.array(get_member(*of_.storage, "tensors", where_), "tensors");
+    const Json& storage =
+        in_.array(get_member(*of_.storage, boxes_key, where_), boxes_key);
     check_num_tensors(std::max(tensors.size(), storage.size()), request_.world);
     std::vector<std::vector<std::vector<Box>>> stored;
     for (const Json& boxes : storage)
@@ -390,7 +414,7 @@ class PlacedPlanReader : PlacedValues {
       out.group = in.index(row[3], 0, std::ssize(request_.groups) - 1, "group");
       out.splits = read_splits(row[4], in);
       out.stored =
-          stored[index(in.index(row[5], 0, std::ssize(stored) - 1, "storage"))];
+          stored[index(in.index(row[5], 0, std::ssize(stored) - 1, boxes_key))];
       count_boxes(out);
       request_.tensors.push_back(std::move(out));
     }
@@ -416,8 +440,8 @@ class PlacedPlanReader : PlacedValues {
   void read_decisions() {
     const int64_t items =
         std::ssize(plan_.matrices) + std::ssize(plan_.elements);
-    const Json& owners = in_.array(member("owners"), "owners");
-    const auto rounds = in_.indices(member("rounds"), -1, items, "rounds");
+    const Json& owners = decided("owners");
+    const auto rounds = in_.indices(decided("rounds"), -1, items, "rounds");
     if (owners.size() != plan_.matrices.size() ||
         rounds.size() != plan_.matrices.size())
       in_.fail(cat(owners.size(), " owners and ", rounds.size(), " rounds of ",
@@ -426,7 +450,7 @@ class PlacedPlanReader : PlacedValues {
       read_owners(owners[m], plan_.matrices[m]);
       plan_.matrices[m].round = rounds[m];
     }
-    const Json& elements = in_.array(member("elements"), "elements");
+    const Json& elements = decided("elements");
     if (elements.size() != plan_.elements.size())
       in_.fail(
           cat(elements.size(), " elements, expected ", plan_.elements.size()));
@@ -456,6 +480,7 @@ class PlacedPlanReader : PlacedValues {
     m.owner = m.team.front();
   }
 
+  const PlanSections of_;
   PlacedRequest request_;
   PlacedPlan plan_;
 };
@@ -479,11 +504,7 @@ ReadPlacedPlan placed_plan_from_json(std::string_view text,
                                      const std::string& where) {
   return read_checked<PlacedPlan>(
       text, placed_limits(where),
-      [&](const Json& root) {
-        require_format(root, kPlacedPlanFormat, "a plan of placed storage",
-                       kPlacedVersion, kPlacedTeamVersion, where);
-        return PlacedPlanReader(root, where).run();
-      },
+      [&](const Json& root) { return PlacedPlanReader(root, where).run(); },
       placed_plan_to_json);
 }
 

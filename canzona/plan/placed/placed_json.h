@@ -13,10 +13,9 @@
 namespace canzona {
 
 inline constexpr const char* kPlacedKey = "canzona_placed";
+inline constexpr int64_t kPlacedVersion = 1;  // of requests
+// The format of plans in versions 1 and 2.
 inline constexpr const char* kPlacedPlanFormat = "canzona.placed_plan";
-inline constexpr int64_t kPlacedVersion = 1;
-// The version of plans that may have teams, or that name their links.
-inline constexpr int64_t kPlacedTeamVersion = 2;
 // The most boxes of all tensors and ranks that a file may list.
 inline constexpr int64_t kMaxPlacedBoxes = int64_t{1} << 22;
 
@@ -49,7 +48,7 @@ using ReadPlacedPlan = PlanOfFile<PlacedPlan>;
 ReadPlacedPlan placed_plan_from_json(std::string_view text,
                                      const std::string& where);
 
-// True if the format member says so; the rest may still be wrong.
+// True if the file says so itself; the rest may still be wrong.
 bool is_placed_plan(const Json& root);
 
 }  // namespace canzona

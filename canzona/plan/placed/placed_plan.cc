@@ -297,6 +297,14 @@ PlacedRequest settle_placed(PlacedRequest request) {
   return request;
 }
 
+bool is_settled(const PlacedRequest& request, const PlacedRequest& settled) {
+  PlacedRequest filled = request;
+  for (size_t g = 0; g < filled.groups.size(); ++g)
+    for (const auto& option : settled.groups[g].options)
+      filled.groups[g].options.insert(option);
+  return filled == settled;
+}
+
 PlacedPlan open_placed_plan(PlacedRequest settled, const CostTable* table) {
   PlacedPlan plan;
   static_cast<PlacedRequest&>(plan) = std::move(settled);

@@ -170,6 +170,10 @@ int64_t common_elements(const PlacedTensor& tensor, const PlacedMatrix& matrix,
 // boxes removed. The UsageError names the tensor that cannot be planned.
 PlacedRequest settle_placed(PlacedRequest request);
 
+// True if a request says what settle_placed() made of it, up to rule options
+// that came with later releases: a finished plan may lack those.
+bool is_settled(const PlacedRequest& request, const PlacedRequest& settled);
+
 // Returns a plan with the weighed matrices of all matrix-rule tensors, not yet
 // assigned, the classes, the shared elements and all derived fields. The
 // UsageError names the tensor and rank whose storage breaks the requirements of

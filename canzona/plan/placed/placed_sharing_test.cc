@@ -131,7 +131,7 @@ TEST(PlacedSharing, IsReadAsItWasWritten) {
     const PlacedPlan plan = make_placed_plan(
         on_fast_links(one_large({{2, -1}, {4, 0}}, rule, options)));
     const std::string text = placed_plan_to_json(plan);
-    EXPECT_THAT(text, HasSubstr(R"("version":2,)"));
+    EXPECT_THAT(text, HasSubstr(R"("version":3,)"));
     const ReadPlacedPlan read = placed_plan_from_json(text, "plan.json");
     EXPECT_TRUE(read.digest_matches);
     EXPECT_EQ(placed_plan_to_json(read.plan), text);

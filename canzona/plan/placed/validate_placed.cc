@@ -48,15 +48,15 @@ class PlacedValidation {
   bool check_request() {
     PlacedPlan expected;
     try {
-      expected = open_placed_plan(settle_placed(plan_), nullptr);
+      PlacedRequest settled = settle_placed(plan_);
+      if (!is_settled(plan_, settled))
+        violated("the request has rule options that are not settled, or empty "
+                 "boxes");
+      expected = open_placed_plan(std::move(settled), nullptr);
     } catch (const UsageError& error) {
       violated(error.what());
       return false;
     }
-    if (static_cast<const PlacedRequest&>(expected) != plan_)
-      violated(
-          "the request does not list all rule options, or has empty "
-          "boxes");
     check_classes(expected);
     return check_matrices(expected) && violations_.empty();
   }

@@ -107,10 +107,9 @@ Json parsed() {
   return parse_json(plan_to_json(team_plan()), {.what = "plan"});
 }
 
-TEST(PlanJsonTeams, VersionTwoSaysTeamsAndTheirBound) {
+TEST(PlanJsonTeams, AreSaidWithTheirBound) {
   const Json plan = parsed();
-  EXPECT_EQ(plan["version"], 2);
-  EXPECT_EQ(plan["options"]["teams"], "auto");
+    EXPECT_EQ(plan["request"]["options"]["teams"], "auto");
   EXPECT_EQ(plan["predicted"]["team_bound_ticks"],
             team_plan().summary.team_bound.value());
   const ReadPlan read = plan_from_json(plan_to_json(team_plan()), "plan");
@@ -119,10 +118,10 @@ TEST(PlanJsonTeams, VersionTwoSaysTeamsAndTheirBound) {
   EXPECT_EQ(read.plan.parts[0].owners, team_plan().parts[0].owners);
 }
 
-// A team of ranks elsewhere is read, so that all of it can be told.
-TEST(PlanJsonTeams, ATeamBeyondItsHomeIsLeftToValidate) {
+// A wrong team is read, so that all of it can be told.
+TEST(PlanJsonTeams, AWrongTeamIsLeftToValidate) {
   Json plan = parsed();
-  plan["owners"][1] = {7, 7};
+  plan["decisions"]["parts"][0]["owners"][1] = {7, 7};
   EXPECT_THAT(validate(plan_from_json(plan.dump(), "plan").plan),
               Contains(HasSubstr("tp rank 7 twice")));
 }
@@ -135,34 +134,34 @@ TEST(PlanJsonTeams, HostileFilesAreRefused) {
                 ThrowsMessage<UsageError>(
                     AllOf(HasSubstr("plan.json"), HasSubstr(says))));
   };
-  refused([](Json& p) { p["version"] = 1; }, "version 1 with teams auto");
-  refused([](Json& p) { p["options"].erase("teams"); }, "version 2");
-  refused([](Json& p) { p["options"]["teams"] = "off"; }, "version 2");
-  refused([](Json& p) { p["options"]["teams"] = "3"; }, "teams");
-  refused([](Json& p) { p["options"]["teams"] = 4; }, "teams");
-  refused([](Json& p) { p["options"]["exchange"] = "strips"; },
+  refused([](Json& p) { p["request"]["options"].erase("teams"); },
+          "team_bound_ticks of a plan without teams");
+  refused([](Json& p) { p["request"]["options"]["teams"] = "off"; },
+          "team_bound_ticks of a plan without teams");
+  refused([](Json& p) { p["request"]["options"]["teams"] = "3"; }, "teams");
+  refused([](Json& p) { p["request"]["options"]["teams"] = 4; }, "teams");
+  refused([](Json& p) { p["request"]["options"]["exchange"] = "strips"; },
           "exchange strips is no longer supported; plan again");
-  refused([](Json& p) { p["options"]["exchange"] = "rounds"; }, "'exchange'");
+  refused([](Json& p) { p["request"]["options"]["exchange"] = "rounds"; }, "'exchange'");
   refused([](Json& p) { p["predicted"].erase("team_bound_ticks"); },
           "team_bound_ticks");
   refused([](Json& p) { p["predicted"]["team_bound_ticks"] = -1; },
           "team_bound_ticks");
-  refused([](Json& p) { p["owners"][1] = {0, 1 << 20}; }, "owner");
-  refused([](Json& p) { p["owners"][1] = {0, -1}; }, "owner");
-  refused([](Json& p) { p["owners"][1] = {0, 1.5}; }, "owner");
-  refused([](Json& p) { p["owners"][1] = {0, "1"}; }, "owner");
-  refused([](Json& p) { p["owners"][1] = Json::array({Json::array({0})}); },
+  refused([](Json& p) { p["decisions"]["parts"][0]["owners"][1] = {0, 1 << 20}; }, "owner");
+  refused([](Json& p) { p["decisions"]["parts"][0]["owners"][1] = {0, -1}; }, "owner");
+  refused([](Json& p) { p["decisions"]["parts"][0]["owners"][1] = {0, 1.5}; }, "owner");
+  refused([](Json& p) { p["decisions"]["parts"][0]["owners"][1] = {0, "1"}; }, "owner");
+  refused([](Json& p) { p["decisions"]["parts"][0]["owners"][1] = Json::array({Json::array({0})}); },
           "owner");
-  refused([](Json& p) { p["owners"][1] = std::vector<int>(5000, 0); },
+  refused([](Json& p) { p["decisions"]["parts"][0]["owners"][1] = std::vector<int>(5000, 0); },
           "a team of 5000 ranks");
 }
 
-TEST(PlanJsonTeams, VersionOneHasNoTeams) {
+TEST(PlanJsonTeams, TeamsThatAreOffAreNotInThePlan) {
   Json plan = parse_json(
       plan_to_json(plan_of(wide_and_small(1), "tp=8", {}, rule_with_strips())),
       {.what = "plan"});
-  EXPECT_EQ(plan["version"], 1);
-  plan["owners"][1] = {0, 1};
+  plan["decisions"]["parts"][0]["owners"][1] = {0, 1};
   EXPECT_THAT(validate(plan_from_json(plan.dump(), "plan").plan),
               Contains(HasSubstr("than teams=off allows: at most 1")));
   plan["predicted"]["team_bound_ticks"] = 5;
