@@ -21,7 +21,7 @@ constexpr int64_t kMaxPlacedFileValues = 30'000'000;
 
 // True if the text says so itself, however broken it is.
 bool claims_to_be_placed(const std::string& text) {
-  if (text.find(kPlacedPlanFormat) == std::string::npos &&
+  if (text.find(kFormerFormat) == std::string::npos &&
       text.find(kMadeByCaller) == std::string::npos)
     return false;
   try {

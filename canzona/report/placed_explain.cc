@@ -74,22 +74,18 @@ void add_heading(const PlacedPlan& plan, const PlacedFigures& figures,
       "\n  load        ", ratio_text(mean > 0 ? load / mean : 0), " × mean, ",
       cost_text(plan.cost_basis, load / static_cast<double>(figures.period)),
       " predicted per step\n  step        ",
-      human_seconds(figures.seconds[index(rank)]),
+      human_seconds(figures.ranks[index(rank)].step_seconds_mean),
       " with what it exchanges, predicted\n"));
   out.set("rank", rank).set("node", node).set("stored_elements", stored);
   out.set("load", load).set("mean_load", mean).set("period", figures.period);
-  out.set("step_seconds", figures.seconds[index(rank)]);
+  out.set("step_seconds", figures.ranks[index(rank)].step_seconds_mean);
 }
 
-void add_bytes(const PlacedBytes& bytes, Document& out) {
+void add_bytes(const RankCost& rank, Document& out) {
   Listing rows;
-  add_rank_wire("gather to owners", bytes.gather, rows);
-  add_rank_wire("scatter of updates", bytes.scatter, rows);
-  add_rank_wire("broadcast to replicas", bytes.broadcast, rows);
-  add_rank_wire("exchange in teams", bytes.teams, rows);
-  add_rank_wire("all", bytes.total(), rows);
+  add_rank_wire(rank, rows);
   out.title("Bytes per step").table("", rows, "none");
-  out.set("bytes", placed_bytes_value(bytes));
+  out.set("bytes", wire_value(rank));
 }
 
 // Returns with whom an entry moves data.
@@ -220,7 +216,7 @@ Document explain_placed_rank(const PlacedPlan& plan, int32_t rank) {
       });
   out.title(cat("Computes ", counted(owned, "matrix")));
   out.table("matrices", owned_listing(plan, figures, rank));
-  add_bytes(figures.bytes[index(rank)], out);
+  add_bytes(figures.ranks[index(rank)], out);
   add_placed_memory("Memory", placed_memory(plan, shown_schedule(plan, rank)),
                     out);
   add_actions(plan, rank, out);

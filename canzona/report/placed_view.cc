@@ -91,6 +91,12 @@ void add_request(const PlacedPlan& plan, Document& out) {
   out.set("seconds_per_tick", plan.cost_basis.seconds_per_tick);
 }
 
+double slowest_step(const PlacedFigures& figures) {
+  return spread_over(figures.ranks, [](const RankCost& rank) {
+           return rank.step_seconds_mean;
+         }).max;
+}
+
 void add_balance(const PlacedPlan& plan, const PlacedFigures& figures,
                  Document& out) {
   const LoadSummary& s = plan.summary;
@@ -109,7 +115,7 @@ void add_balance(const PlacedPlan& plan, const PlacedFigures& figures,
                            static_cast<double>(s.makespan.value()) / period),
                  " per step, predicted"));
     out.line(cat("step ",
-                 human_seconds(*std::ranges::max_element(figures.seconds)),
+                 human_seconds(slowest_step(figures)),
                  " on the slowest rank, with what it exchanges, predicted"));
     out.title("Load of each rank")
         .text(load_picture({figures.loads, s.mean}, Ink(true)));
@@ -122,7 +128,7 @@ void add_balance(const PlacedPlan& plan, const PlacedFigures& figures,
   balance.set("makespan_over_mean", figures.makespan_over_mean);
   balance.set("idle_ranks", s.idle_ranks);
   balance.set("bytes_per_rank_max", s.bytes_per_rank_max.value());
-  balance.set("step_seconds", *std::ranges::max_element(figures.seconds));
+  balance.set("step_seconds", slowest_step(figures));
   out.add("balance", balance);
 }
 
@@ -174,26 +180,14 @@ void add_classes(const PlacedPlan& plan, Document& out) {
 }
 
 void add_bytes(const PlacedFigures& figures, Document& out) {
-  Listing rows;
   std::vector<Value> ranks;
-  const auto row = [&](const char* name, auto part) {
-    std::vector<WireBytes> all;
-    for (const PlacedBytes& bytes : figures.bytes) all.push_back(part(bytes));
-    add_wire_spread(name, all, rows);
-  };
-  row("gather to owners", [](const PlacedBytes& b) { return b.gather; });
-  row("scatter of updates", [](const PlacedBytes& b) { return b.scatter; });
-  row("broadcast to replicas",
-      [](const PlacedBytes& b) { return b.broadcast; });
-  row("exchange in teams", [](const PlacedBytes& b) { return b.teams; });
-  row("all", [](const PlacedBytes& b) { return b.total(); });
-  for (size_t r = 0; r < figures.loads.size(); ++r)
-    ranks.push_back(Members{{"rank", r},
-                            {"load", figures.loads[r]},
-                            {"step_seconds", figures.seconds[r]},
-                            {"bytes", placed_bytes_value(figures.bytes[r])}});
-  out.title("Bytes per rank and step").table("", rows, "none: nothing moves");
-  out.set("ranks", ranks);
+  for (size_t r = 0; r < figures.ranks.size(); ++r)
+    ranks.push_back(
+        Members{{"rank", r},
+                {"load", figures.loads[r]},
+                {"step_seconds", figures.ranks[r].step_seconds_mean},
+                {"bytes", wire_value(figures.ranks[r])}});
+  out.add(wire_view(figures.ranks)).set("ranks", ranks);
 }
 
 Value matrices_value(const PlacedPlan& plan, const PlacedFigures& figures) {
@@ -308,8 +302,10 @@ PlacedFigures::PlacedFigures(const PlacedPlan& plan)
   for (size_t r = 0; r < loads.size(); ++r)
     for (size_t k = 0; k < steps.size(); ++k)
       loads[r] += static_cast<double>(steps[k] * by_kind[r][k]);
-  bytes = placed_bytes(basis, plan);
-  seconds = placed_step_seconds(plan);
+  ranks = placed_wire(basis, plan);
+  const std::vector<double> seconds = placed_step_seconds(plan);
+  for (size_t r = 0; r < ranks.size(); ++r)
+    ranks[r].step_seconds_mean = seconds[r];
   const auto makespan = static_cast<double>(plan.summary.makespan.value());
   const auto bound = static_cast<double>(plan.summary.bound.value());
   if (bound > 0) makespan_over_bound = makespan / bound;
@@ -354,13 +350,6 @@ std::string placed_html(const PlacedPlan& plan) {
   return make_page(to_json(placed_view(plan), 0), {"placed.js"});
 }
 
-Value placed_bytes_value(const PlacedBytes& bytes) {
-  return {{"gather", wire_value(bytes.gather)},
-          {"scatter", wire_value(bytes.scatter)},
-          {"broadcast", wire_value(bytes.broadcast)},
-          {"teams", wire_value(bytes.teams)}};
-}
-
 std::string owners_text(const PlacedMatrix& matrix) {
   if (matrix.team.empty()) return fmt::format("rank {}", matrix.owner);
   const std::vector<int32_t> ranks = distinct(matrix.team);
@@ -371,40 +360,33 @@ std::string owners_text(const PlacedMatrix& matrix) {
   return cat("ranks ", join(words, ", "));
 }
 
-PlacedMemory placed_memory(const PlacedPlan& plan,
-                           const PlacedSchedule& schedule) {
-  PlacedMemory memory;
+RankMemory placed_memory(const PlacedPlan& plan,
+                         const PlacedSchedule& schedule) {
+  RankMemory memory;
   for (int32_t t = 0; t < std::ssize(plan.tensors); ++t) {
     const int64_t elements = stored_elements(plan, t, schedule.rank);
     const DType dtype = plan.tensors[index(t)].dtype;
-    memory.weights += elements * size_of(dtype);
-    memory.gradients += elements * size_of(dtype);
-    memory.masters += elements * master_bytes_per_element(dtype);
+    memory.parameters += Bytes(elements * size_of(dtype));
+    memory.gradients += Bytes(elements * size_of(dtype));
+    memory.master += Bytes(elements * master_bytes_per_element(dtype));
   }
   for (const int64_t elements : schedule.memories)
-    memory.states += elements * kBytesPerFp32;
-  memory.slots = schedule.slot_elements * size_of(plan.options.wire);
-  memory.rooms = schedule.room_bytes;
+    memory.states += Bytes(elements * kBytesPerFp32);
+  memory.buffers = Bytes(schedule.slot_elements * size_of(plan.options.wire) +
+                         schedule.room_bytes);
   return memory;
 }
 
-void add_placed_memory(const char* title, const PlacedMemory& memory,
+void add_placed_memory(const char* title, const RankMemory& memory,
                        Document& out) {
   Listing rows;
-  Document json;
-  const auto row = [&](const char* key, const char* name, int64_t bytes) {
-    rows.add({{"", "<memory", name}, {"", ">bytes", as_bytes(bytes)}});
-    json.set(key, bytes);
+  const auto row = [&](const char* name, Bytes bytes) {
+    rows.add({{"", "<kind", name}, {"", ">bytes", as_bytes(bytes.value())}});
   };
-  row("weights", "weights", memory.weights);
-  row("gradients", "gradients, in the weights' dtype", memory.gradients);
-  row("masters", "fp32 masters", memory.masters);
-  row("states", "states", memory.states);
-  row("slots", "slots of the exchange", memory.slots);
-  row("rooms", "rooms of teams", memory.rooms);
-  row("total", "all", memory.total());
-  out.title(title).table("", rows);
-  out.add("memory", json);
+  for (const MemoryKind& kind : memory_kinds(false))
+    row(kind.name, memory.*kind.field);
+  row("total", memory.total());
+  out.title(title).table("", rows).set("memory", memory_value(memory));
 }
 
 }  // namespace canzona

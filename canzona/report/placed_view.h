@@ -27,8 +27,8 @@ struct PlacedFigures {
   std::vector<double> loads;  // by rank: ticks over a period
   std::vector<double> work;   // by matrix: the same
   int64_t period = 1;
-  std::vector<PlacedBytes> bytes;  // by rank, in one step
-  std::vector<double> seconds;     // by rank: the predicted step
+  // By rank: what it moves in a step, and its predicted seconds.
+  std::vector<RankCost> ranks;
 
   double makespan_over_bound = 1;
   double makespan_over_mean = 1;
@@ -64,25 +64,10 @@ struct PlacedOrder {
 };
 PlacedOrder placed_order(const PlacedPlan& plan, int32_t rank);
 
-Value placed_bytes_value(const PlacedBytes& bytes);
-
-// The memory of a rank, by kind, in bytes.
-struct PlacedMemory {
-  int64_t weights = 0;
-  int64_t gradients = 0;
-  int64_t masters = 0;
-  int64_t states = 0;
-  int64_t slots = 0;
-  int64_t rooms = 0;  // of teams
-
-  int64_t total() const {
-    return weights + gradients + masters + states + slots + rooms;
-  }
-};
-PlacedMemory placed_memory(const PlacedPlan& plan,
-                           const PlacedSchedule& schedule);
+RankMemory placed_memory(const PlacedPlan& plan,
+                         const PlacedSchedule& schedule);
 // Adds it as a table, and to the JSON.
-void add_placed_memory(const char* title, const PlacedMemory& memory,
+void add_placed_memory(const char* title, const RankMemory& memory,
                        Document& out);
 // Shows one batch per shape: the views do not know the engine's batch width.
 PlacedSchedule shown_schedule(const PlacedPlan& plan, int32_t rank);

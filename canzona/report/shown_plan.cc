@@ -239,6 +239,24 @@ Value wire_value(const RankCost& rank) {
   return out;
 }
 
+void add_rank_wire(const RankCost& rank, Listing& rows) {
+  for (int c = 0; c < kNumCollectives; ++c)
+    add_rank_wire(to_string(static_cast<Collective>(c)), rank.wire[index(c)],
+                  rows);
+}
+
+Document wire_view(const std::vector<RankCost>& ranks) {
+  Listing rows;
+  for (int c = 0; c < kNumCollectives; ++c) {
+    std::vector<WireBytes> all;
+    for (const RankCost& rank : ranks) all.push_back(rank.wire[index(c)]);
+    add_wire_spread(to_string(static_cast<Collective>(c)), all, rows);
+  }
+  return Document()
+      .title("Bytes per rank and step")
+      .table("", rows, "none: nothing moves");
+}
+
 bool add_rank_wire(std::string_view name, const WireBytes& w, Listing& rows) {
   if (w.sent() == 0 && w.received() == 0) return false;
   rows.add({{"", "<collective", name},

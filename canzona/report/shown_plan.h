@@ -121,6 +121,9 @@ inline std::vector<MemoryKind> memory_kinds(const Plan& plan) {
   return memory_kinds(has_pools(plan));
 }
 
+// Shows what each rank moves in a step.
+Document wire_view(const std::vector<RankCost>& ranks);
+
 // Returns the ticks of one rank, or of one matrix, over a whole period.
 double period_load(const SettledRequest& plan, const RankCost& rank);
 double period_load(const SettledRequest& plan, const MatrixCost& cost);
@@ -180,6 +183,7 @@ Value wire_value(const RankCost& rank);
 // Add a row for what a rank moves in a collective; returns false if that is
 // nothing. The same for what each of all ranks sends.
 bool add_rank_wire(std::string_view name, const WireBytes& wire, Listing& rows);
+void add_rank_wire(const RankCost& rank, Listing& rows);
 void add_wire_spread(std::string_view name, const std::vector<WireBytes>& ranks,
                      Listing& rows);
 

@@ -23,8 +23,8 @@ JSON
 canzona plan --placed placed.json -o plan.json --html plan.html --quiet
 exits 0
 prints 'Plan of placed storage' '4 tensors' '4 matrices' 'makespan' \
-  'muon (3 tensors), adamw (1 tensor)' 'gather to owners' \
-  'broadcast to replicas' 'Load of each rank'
+  'muon (3 tensors), adamw (1 tensor)' 'gather' \
+  'broadcast' 'Load of each rank'
 cp plan.html out
 prints '"report":"placed"' '"world":4' 'layers.0.k:1' 'transform round' \
   'Load per rank' 'Bytes per rank and step'

@@ -233,9 +233,9 @@ TEST(MakePlacedPlan, KeepsItsPromisesOnEveryLayout) {
             m.round,
             plan.classes[index(plan.class_of[index(m.tensor)])].num_rounds);
       }
-      const auto bytes = placed_bytes(PlacedBasis(plan), plan);
+      const auto bytes = placed_wire(PlacedBasis(plan), plan);
       for (size_t r = 0; r < sent.size() && plan.elements.empty(); ++r)
-        ASSERT_EQ(bytes[r].total().sent(), sent[r]) << "rank " << r;
+        ASSERT_EQ(bytes[r].bytes_sent(), sent[r]) << "rank " << r;
       ASSERT_LE(plan.summary.bound, plan.summary.makespan);
     }
   }
@@ -281,9 +281,9 @@ TEST(MakePlacedPlan, BytesAreThoseOfTheSchedule) {
       PlacedRequest request = random_placed(random, world, random.small(0, 9));
       request.options.share_states = trial % 4 != 0;
       const auto plan = make_placed_plan(request);
-      const auto bytes = placed_bytes(PlacedBasis(plan), plan);
+      const auto bytes = placed_wire(PlacedBasis(plan), plan);
       for (int32_t r = 0; r < world; ++r)
-        ASSERT_EQ(bytes[index(r)].total().sent(), sent_by_actions(plan, r))
+        ASSERT_EQ(bytes[index(r)].bytes_sent(), sent_by_actions(plan, r))
             << "world " << world << ", trial " << trial << ", rank " << r;
       shared += std::ssize(plan.elements);
     }

@@ -222,6 +222,16 @@ std::vector<PlacedBasis::Moved> PlacedBasis::moved_of(size_t matrix) const {
   return out;
 }
 
+namespace {
+
+Collective counted_as(Purpose of_team) {
+  return of_team == Purpose::kTeamFactors || of_team == Purpose::kTeamPasses
+             ? Collective::kTeamFactors
+             : Collective::kTeamSums;
+}
+
+}  // namespace
+
 void PlacedBasis::add_team_bytes(size_t matrix, std::vector<Moved>& out) const {
   const std::vector<int32_t>& members = plan_.matrices[matrix].team;
   const auto size = static_cast<int32_t>(members.size());
@@ -243,7 +253,7 @@ void PlacedBasis::add_team_bytes(size_t matrix, std::vector<Moved>& out) const {
         if (const int64_t bytes = moved.send_bytes[index(to)];
             to != team.member && bytes > 0)
           out.push_back({members[index(team.member)], members[index(to)], 0,
-                         bytes * times});
+                         bytes * times, counted_as(purpose)});
     }
   }
 }
@@ -254,20 +264,6 @@ int32_t PlacedBasis::line_of(size_t item) const {
 }
 
 namespace {
-
-WireBytes& bytes_of(PlacedBytes& bytes, PlacedMessage message) {
-  switch (message) {
-    case PlacedMessage::kGather:
-      return bytes.gather;
-    case PlacedMessage::kScatter:
-      return bytes.scatter;
-    case PlacedMessage::kTeam:
-      return bytes.teams;
-    case PlacedMessage::kBroadcast:
-      break;
-  }
-  return bytes.broadcast;
-}
 
 // A rank broadcasts one block per round: updates of matrices, then weights of
 // element-wise tensors, each of which begins at an aligned offset.
@@ -297,17 +293,18 @@ class BroadcastBlocks {
 
 }  // namespace
 
-std::vector<PlacedBytes> placed_bytes(const PlacedBasis& basis,
-                                      const PlacedPlan& plan) {
-  std::vector<PlacedBytes> out(index(plan.world));
+std::vector<RankCost> placed_wire(const PlacedBasis& basis,
+                                  const PlacedPlan& plan) {
+  std::vector<RankCost> out(index(plan.world));
   const auto node = [&](int32_t rank) {
     return rank / plan.options.ranks_per_node;
   };
-  const auto count = [&](PlacedMessage message, int32_t from, int32_t to,
+  const auto count = [&](Collective collective, int32_t from, int32_t to,
                          int64_t bytes) {
     const bool near = node(from) == node(to);
-    WireBytes& sender = bytes_of(out[index(from)], message);
-    WireBytes& receiver = bytes_of(out[index(to)], message);
+    const auto c = static_cast<size_t>(collective);
+    WireBytes& sender = out[index(from)].wire[c];
+    WireBytes& receiver = out[index(to)].wire[c];
     (near ? sender.sent_intra : sender.sent_inter) += bytes;
     (near ? receiver.received_intra : receiver.received_inter) += bytes;
   };
@@ -319,10 +316,10 @@ std::vector<PlacedBytes> placed_bytes(const PlacedBasis& basis,
   BroadcastBlocks blocks(basis, plan);
   for (size_t i = 0; i < basis.holders().size(); ++i)
     basis.each_message(
-        i, [&](PlacedMessage message, int32_t from, int32_t to, int64_t bytes) {
-          if (message == PlacedMessage::kBroadcast)
+        i, [&](Collective collective, int32_t from, int32_t to, int64_t bytes) {
+          if (collective == Collective::kBroadcast)
             bytes += blocks.gap_before(i, from, to, bytes);
-          count(message, from, to, bytes);
+          count(collective, from, to, bytes);
         });
   return out;
 }
@@ -343,9 +340,9 @@ LoadSummary summarize_placed(const PlacedBasis& basis, const PlacedPlan& plan) {
   s.mean = work / plan.world;
   s.idle_ranks =
       static_cast<int32_t>(std::count(owns.begin(), owns.end(), false));
-  for (const PlacedBytes& bytes : placed_bytes(basis, plan))
+  for (const RankCost& rank : placed_wire(basis, plan))
     s.bytes_per_rank_max =
-        std::max(s.bytes_per_rank_max, Bytes(bytes.total().sent()));
+        std::max(s.bytes_per_rank_max, Bytes(rank.bytes_sent()));
   return s;
 }
 

@@ -122,7 +122,7 @@ std::string placed_plan_to_json(const PlacedPlan& plan) {
 
 bool is_placed_plan(const Json& root) {
   if (!root.is_object() || !root.contains("format")) return false;
-  if (root["format"] == kPlacedPlanFormat) return true;
+  if (root["format"] == kFormerFormat) return true;
   return root["format"] == kPlanFormat && root.contains("storage") &&
          root["storage"].is_object() &&
          root["storage"].value("maker", Json()) == kMadeByCaller;
@@ -279,16 +279,17 @@ class RequestReader : PlacedValues {
   using PlacedValues::PlacedValues;
 
   PlacedInput run() {
+    const char* key = root_.contains(kFormerKey) ? kFormerKey : kRequestKey;
     require_known_keys(root_,
-                       {kPlacedKey, "world", "wire", "share_states",
+                       {key, "world", "wire", "share_states",
                         "capacity_bytes", "strict_capacity", "ranks_per_node",
                         "teams", "links", "groups", "tensors", kCostKey},
                        where_);
     const int64_t version =
-        get_integer(root_, kPlacedKey, 0, INT32_MAX, where_);
-    if (version != kPlacedVersion)
-      in_.fail(cat(kPlacedKey, ": version ", version, ", expected ",
-                   kPlacedVersion));
+        get_integer(root_, key, 0, INT32_MAX, where_);
+    if (version != kRequestVersion)
+      in_.fail(
+          cat(key, ": version ", version, ", expected ", kRequestVersion));
     out_.world = read_world(root_);
     out_.options = read_options(root_);
     read_groups(root_, out_);
@@ -343,7 +344,7 @@ class PlacedPlanReader : PlacedValues {
  public:
   PlacedPlanReader(const Json& root, const std::string& where)
       : PlacedValues(root, where),
-        of_(plan_sections(root, kMadeByCaller, kPlacedPlanFormat,
+        of_(plan_sections(root, kMadeByCaller, kFormerFormat,
                           "a plan of given storage", where)) {}
 
   PlacedPlan run() {

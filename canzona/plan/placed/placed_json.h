@@ -12,10 +12,12 @@
 
 namespace canzona {
 
-inline constexpr const char* kPlacedKey = "canzona_placed";
-inline constexpr int64_t kPlacedVersion = 1;  // of requests
+// The member of a request that says what it is; former ones are still read.
+inline constexpr const char* kRequestKey = "canzona_storage";
+inline constexpr const char* kFormerKey = "canzona_placed";
+inline constexpr int64_t kRequestVersion = 1;
 // The format of plans in versions 1 and 2.
-inline constexpr const char* kPlacedPlanFormat = "canzona.placed_plan";
+inline constexpr const char* kFormerFormat = "canzona.placed_plan";
 // The most boxes of all tensors and ranks that a file may list.
 inline constexpr int64_t kMaxPlacedBoxes = int64_t{1} << 22;
 

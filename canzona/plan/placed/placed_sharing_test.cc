@@ -152,13 +152,12 @@ TEST(PlacedSharing, ViolationsAreNamed) {
          "is the first that shares it");
   expect([&](PlacedMatrix& m) { m.team.back() = other_line; },
          "not a rank of its owner's line");
-  expect([](PlacedMatrix& m) { m.team.pop_back(); }, "a team of 3 ranks");
-  expect([](PlacedMatrix& m) { m.team.back() = m.team[1]; },
-         "a team of 4 ranks");
+  expect([](PlacedMatrix& m) { m.team.pop_back(); }, "has 3 ranks, expected 2, 4 or 8");
+  expect([](PlacedMatrix& m) { m.team.back() = m.team[1]; }, "twice");
   PlacedPlan blocks = make_placed_plan(on_fast_links(
       one_large({{4, 0}}, "shampoo", {{"max_preconditioner_dim", "512"}})));
   blocks.matrices[0].team.pop_back();
-  EXPECT_THAT(validate(blocks), Contains(HasSubstr("owners of blocks")));
+  EXPECT_THAT(validate(blocks), Contains(HasSubstr("owners of its blocks")));
 }
 
 // Bytes as the schedule sends them, in a step without a refresh.
@@ -169,7 +168,7 @@ TEST(PlacedSharing, BytesAreThoseOfTheSchedule) {
     for (const auto& [rule, options, least] : cases()) {
       const PlacedPlan plan =
           make_placed_plan(on_fast_links(one_large(axes, rule, options)));
-      const auto bytes = placed_bytes(PlacedBasis(plan), plan);
+      const auto bytes = placed_wire(PlacedBasis(plan), plan);
       for (int32_t r = 0; r < plan.world; ++r) {
         const PlacedSchedule schedule = make_placed_schedule(plan, r, 4);
         int64_t moved = 0, in_rooms = 0;
@@ -189,8 +188,12 @@ TEST(PlacedSharing, BytesAreThoseOfTheSchedule) {
                      (std::ssize(schedule.groups[index(e.ranks_of)]) - 1);
           }
         }
-        EXPECT_EQ(bytes[index(r)].teams.sent(), in_rooms);
-        EXPECT_EQ(bytes[index(r)].total().sent(), moved + in_rooms);
+        const auto sent = [&](Collective c) {
+          return bytes[index(r)].wire[static_cast<size_t>(c)].sent();
+        };
+        EXPECT_EQ(sent(Collective::kTeamSums) + sent(Collective::kTeamFactors),
+                  in_rooms);
+        EXPECT_EQ(bytes[index(r)].bytes_sent(), moved + in_rooms);
         exchanged += in_rooms;
       }
     }

@@ -14,7 +14,7 @@ using ::testing::ThrowsMessage;
 
 Json good() {
   return Json::parse(R"({
-    "canzona_placed": 1, "world": 2, "wire": "bf16", "share_states": true,
+    "canzona_storage": 1, "world": 2, "wire": "bf16", "share_states": true,
     "capacity_bytes": 1000, "ranks_per_node": 4,
     "groups": [{"rule": "muon", "options": {"steps": 5, "nesterov": true}},
                {"rule": "adamw", "options": {}}],
@@ -52,9 +52,9 @@ void expect_refused(Change change, const std::string& says) {
 }
 
 TEST(ReadPlaced, NamesWhatIsWrong) {
-  expect_refused([](Json& j) { j["canzona_placed"] = 2; },
+  expect_refused([](Json& j) { j["canzona_storage"] = 2; },
                  "version 2, expected 1");
-  expect_refused([](Json& j) { j.erase("canzona_placed"); }, "canzona_placed");
+  expect_refused([](Json& j) { j.erase("canzona_storage"); }, "canzona_storage");
   expect_refused([](Json& j) { j["world"] = 0; }, "world");
   expect_refused([](Json& j) { j["wire"] = "fp8"; }, "wire 'fp8'");
   expect_refused([](Json& j) { j["wird"] = "fp32"; }, "did you mean 'wire'");

@@ -9,6 +9,7 @@
 #include "canzona/plan/placed/placed_owners.h"
 #include "canzona/plan/placed/placed_plan.h"
 #include "canzona/plan/placed/placed_sharing.h"
+#include "canzona/plan/validate/validate.h"
 
 namespace canzona {
 namespace {
@@ -155,22 +156,10 @@ class PlacedValidation {
           line[index(rank)] != basis.line_of(i))
         return wrong("rank ", rank, " shares it, but is not a rank of its ",
                      "owner's line that stores a piece");
-    const int32_t most = largest_team(plan_.options.teams, plan_.world);
-    if (std::ssize(ranks) > most)
-      wrong(ranks.size(), " ranks share it, expected at most ", most);
     PlacedShares shares(plan_);
-    const MatrixBlocks& blocks = shares.blocks(i);
-    if (blocks.fall_apart()) {
-      if (std::ssize(m.team) != blocks.count())
-        wrong(m.team.size(), " owners of blocks, expected ", blocks.count());
-      return;
-    }
-    if (ranks.size() != m.team.size() || !is_team_size(std::ssize(m.team)) ||
-        std::ssize(m.team) > shares.strips(i).most_ranks())
-      wrong("a team of ", m.team.size(), " ranks, ", ranks.size(),
-            " of them different; expected 2, 4 or 8 different ones, and at "
-            "most ",
-            shares.strips(i).most_ranks());
+    check_sharing(shares, i, cat("matrix ", name(m)), m.team,
+                  plan_.options.teams, plan_.world, violations_);
+    if (shares.is_in_blocks(i)) return;
     for (const int32_t rank : ranks)
       if (rank / plan_.options.ranks_per_node !=
           m.owner / plan_.options.ranks_per_node)

@@ -49,7 +49,7 @@ TEST(ValidateTeams, AllViolationsAreListed) {
       validate(plan),
       ElementsAre("matrix 'layers.0.tall' has an owner beyond the 8 tp ranks "
                   "of its home",
-                  team + " names tp rank 1 twice",
+                  team + " names rank 1 twice",
                   team + " has 6 ranks, expected 2, 4 or 8",
                   team + " is larger than the 4 strips of the matrix"));
 }
@@ -60,7 +60,7 @@ TEST(ValidateTeams, EachViolationIsFound) {
     replace_owners(plan, matrix_of(plan, "layers.0.tall"), owners);
     return validate(plan);
   };
-  EXPECT_THAT(violations({1, 1}), Contains(HasSubstr("tp rank 1 twice")));
+  EXPECT_THAT(violations({1, 1}), Contains(HasSubstr("rank 1 twice")));
   EXPECT_THAT(violations({0, 8}), Contains(HasSubstr("beyond the 8 tp ranks")));
   EXPECT_THAT(violations({0, -1}), Contains(HasSubstr("beyond the 8 tp")));
   EXPECT_THAT(violations({0, 4}), Contains(HasSubstr("several nodes of 4")));
@@ -90,7 +90,7 @@ TEST(ValidateTeams, AMatrixHasOneHelper) {
   };
   EXPECT_THAT(violations({3, 1}), IsEmpty());
   EXPECT_THAT(violations({3}), IsEmpty());
-  EXPECT_THAT(violations({3, 3}), Contains(HasSubstr("tp rank 3 twice")));
+  EXPECT_THAT(violations({3, 3}), Contains(HasSubstr("rank 3 twice")));
   EXPECT_THAT(
       violations({0, 1, 2, 3}),
       ElementsAre("matrix 'square1': its team (0, 1, 2, 3) has 4 ranks, "
@@ -123,7 +123,7 @@ TEST(PlanJsonTeams, AWrongTeamIsLeftToValidate) {
   Json plan = parsed();
   plan["decisions"]["parts"][0]["owners"][1] = {7, 7};
   EXPECT_THAT(validate(plan_from_json(plan.dump(), "plan").plan),
-              Contains(HasSubstr("tp rank 7 twice")));
+              Contains(HasSubstr("rank 7 twice")));
 }
 
 TEST(PlanJsonTeams, HostileFilesAreRefused) {
