@@ -93,6 +93,7 @@ std::optional<TrainDevice> find_train_device(const TrainConfig& config,
   if (!device_kind(config.device).has_own_memory) return {};
   TrainDevice out;
   out.ranks = mesh.world();
+  out.cap_bytes = planner_options_of(config, mesh).memory_cap_bytes;
   if (ranks == nullptr) {  // a plan can be shown anywhere
     if (const auto gpu = find_cuda_device(nullptr)) {
       out.name = gpu->name;
@@ -118,18 +119,19 @@ std::optional<TrainDevice> find_train_device(const TrainConfig& config,
 void settle_micro_batch(const TrainDevice& gpu, const Mesh& mesh,
                         TrainConfig& config) {
   if (!config.chooses_micro_batch()) return;
-  if (gpu.free_bytes == 0)
+  if (gpu.bytes_per_rank() == 0)
     throw UsageError(
         cat("batch.micro auto (", config.origin("batch.micro"),
             "): expected a GPU, whose free memory decides; there is none here; "
-            "give a number"));
+            "give a number, or the memory of a rank by --memory-cap"));
   config.batch.micro = 1;
   const TrainJob job = make_job(config, mesh);
   config.batch.micro = std::max<int64_t>(
       1, most_at_once(gpu, job, job.settings.decoder.recompute));
   config.origins["batch.micro"] =
       cat("auto: the most that fit in ", human_bytes(gpu.bytes_per_rank()),
-          " of ", gpu.name);
+          gpu.bytes_per_rank() == gpu.cap_bytes ? " of --memory-cap"
+                                                : cat(" of ", gpu.name));
 }
 
 void require_fits(const TrainDevice& gpu, const TrainJob& job) {

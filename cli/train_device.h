@@ -6,6 +6,7 @@
 //   if (gpu) require_fits(*gpu, job);
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -17,16 +18,21 @@
 namespace canzona::cli {
 
 struct TrainDevice {
-  std::string name;           // "NVIDIA H200"; "": there is none here
-  int64_t free_bytes = 0;     // on the fullest GPU
+  std::string name;           // "NVIDIA H200"
+  int64_t free_bytes = 0;     // on the fullest GPU; 0: there is none here
+  int64_t cap_bytes = 0;      // --memory-cap of a rank; 0: none
   int64_t ranks = 1;          // on each
   int64_t library_bytes = 0;  // of NCCL, on each rank
   // The maker's figure for bf16 products with dense operands; 0: not known.
   double peak_flops = 0;
 
-  // Returns what a rank may use; some is left for scratch memory of the rules.
+  // Returns what a rank may use; some of a GPU's memory is left for scratch
+  // memory of the rules.
   int64_t bytes_per_rank() const {
-    return (free_bytes - free_bytes / 16) / ranks - library_bytes;
+    if (free_bytes == 0) return cap_bytes;
+    const int64_t share =
+        (free_bytes - free_bytes / 16) / ranks - library_bytes;
+    return cap_bytes == 0 ? share : std::min(share, cap_bytes);
   }
 };
 

@@ -33,6 +33,7 @@ std::vector<MemoryKind> memory_of(const TrainJob& job, int32_t rank) {
   const RankMemory& memory = job.ranks[r].memory;
   return {{"parameters", memory.parameters.value()},
           {"gradients", memory.gradients.value()},
+          {"masters", memory.master.value()},
           {"states", memory.states.value()},
           {"exchange", memory.buffers.value()},
           {"pools", memory.pools.value()},
@@ -423,7 +424,10 @@ Document dry_run_view(const TrainConfig& config, const TrainJob& job,
   out.text(cat(
       "  mesh: ", to_string(plan.mesh), " (", printable(config.origin("mesh")),
       ")\n  data: ", tokens.describe(), " (", tokens.size(),
-      "), tokens per step: ", config.batch.global * config.model.length, "\n"));
+      "), tokens per step: ", config.batch.global * config.model.length,
+      "\n  sequences at once: ", config.batch.micro, " of ",
+      config.model.length, " tokens (",
+      printable(config.origin("batch.micro")), ")\n"));
   if (const std::string text = precision.text(); !text.empty())
     out.text(cat("  precision: ", text, "\n"));
   if (job.ranking)

@@ -361,54 +361,6 @@ void add_pieces(const Rank& rank, size_t kept, TensorBatch& batch) {
   }
 }
 
-namespace {
-
-void set_piece(Rank& rank, int32_t tensor, const ExtentCopy& piece,
-               const float* shard) {
-  const int64_t first = rank.layout.parameters.offset_of(tensor, piece);
-  const float* from = shard + piece.from;
-  if (rank.store.rounded())
-    rank.engine.round_to_bf16(rank.store.rounded_copy(first), from,
-                              piece.count);
-  else
-    rank.engine.copy(
-        matrices(reinterpret_cast<float*>(rank.store.parameter(first)), 1,
-                 piece.count),
-        matrices(from, 1, piece.count));
-}
-
-void copy_to_masters(Rank& rank, int32_t tensor, const float* shard) {
-  const auto copy = [&](float* to, int64_t from, int64_t count) {
-    rank.engine.copy(matrices(to, 1, count), matrices(shard + from, 1, count));
-  };
-  for (const KeptMatrix& matrix : rank.kept.matrices) {
-    if (rank.tensor_of(matrix) != tensor) continue;
-    for (const Piece& piece : matrix.pieces)
-      copy(rank.store.weights(piece), piece.in_shard, piece.elements());
-  }
-  for (const KeptElements& elements : rank.kept.elements)
-    if (elements.tensor == tensor)
-      copy(rank.store.weights(elements), elements.in_shard.first,
-           elements.in_shard.count);
-}
-
-void get_run(Rank& rank, int64_t first, std::span<float> values) {
-  const int64_t bytes = std::ssize(values) * rank.store.parameter_bytes();
-  std::vector<std::byte> raw(index(bytes));
-  rank.engine.download(raw.data(), rank.store.parameter(first), bytes);
-  if (!rank.store.rounded()) {
-    std::copy_n(reinterpret_cast<const float*>(raw.data()), values.size(),
-                values.begin());
-    return;
-  }
-  const auto* halves = reinterpret_cast<const uint16_t*>(raw.data());
-  constexpr int kHalf = 16;
-  for (size_t i = 0; i < values.size(); ++i)
-    values[i] = std::bit_cast<float>(uint32_t{halves[i]} << kHalf);
-}
-
-}  // namespace
-
 const FlatLayout::Shard& stored_shard(const Rank& rank,
                                       const FlatLayout& layout,
                                       int32_t tensor) {
@@ -440,60 +392,6 @@ GradientRuns gradient_runs(const std::vector<const Rank*>& ranks) {
       add(planned.counted, runs.counted);
   }
   return runs;
-}
-
-void set_parameter(Rank& rank, int32_t tensor, std::span<const float> shard) {
-  const int64_t count =
-      stored_shard(rank, rank.layout.parameters, tensor).count;
-  if (!std::cmp_equal(shard.size(), count))
-    throw UsageError(cat("set_parameter: ", shard.size(), " values for ",
-                         quoted(rank.tensor(tensor).name), ", whose shard has ",
-                         count));
-  if (count == 0) return;
-  Arena& arena = rank.engine.arena();
-  const Arena::Scope scope(arena);
-  auto* values = arena.take_array<float>(count);
-  rank.engine.upload(reinterpret_cast<std::byte*>(values),
-                     reinterpret_cast<const std::byte*>(shard.data()),
-                     count * kBytesPerFp32);
-  set_parameter_there(rank, tensor, values);
-  rank.settle();
-}
-
-void set_parameter_there(Rank& rank, int32_t tensor, const float* shard) {
-  stored_shard(rank, rank.layout.parameters, tensor);
-  for (const ExtentCopy& piece : rank.layout.parameters.pieces[index(tensor)])
-    set_piece(rank, tensor, piece, shard);
-  if (rank.store.rounded()) copy_to_masters(rank, tensor, shard);
-}
-
-void get_kept_parameter(Rank& rank, int32_t tensor, std::span<float> values) {
-  const FlatLayout& layout = rank.layout.parameters;
-  stored_shard(rank, layout, tensor);
-  int64_t kept = 0;
-  for (const ExtentCopy& piece : layout.pieces[index(tensor)])
-    kept += piece.count;
-  if (!std::cmp_equal(values.size(), kept))
-    throw UsageError(cat("get_kept: room for ", values.size(), " values of ",
-                         quoted(rank.tensor(tensor).name),
-                         ", of which this rank keeps ", kept));
-  int64_t done = 0;
-  for (const ExtentCopy& piece : layout.pieces[index(tensor)]) {
-    get_run(rank, layout.offset_of(tensor, piece),
-            values.subspan(index(done), index(piece.count)));
-    done += piece.count;
-  }
-}
-
-void get_whole_parameter(Rank& rank, int32_t tensor, std::span<float> shard) {
-  const FlatLayout& layout = rank.layout.parameters;
-  const FlatLayout::Shard& stored = stored_shard(rank, layout, tensor);
-  if (!layout.whole || !std::cmp_equal(shard.size(), stored.count))
-    throw UsageError(cat("get_parameter: room for ", shard.size(),
-                         " values of ", quoted(rank.tensor(tensor).name),
-                         ", whose shard has ", stored.count,
-                         layout.whole ? "" : " and is cut over several ranks"));
-  if (stored.count > 0) get_run(rank, stored.first, shard);
 }
 
 }  // namespace canzona

@@ -325,13 +325,4 @@ void add_pieces(const Rank& rank, size_t kept, TensorBatch& batch);
 const FlatLayout::Shard& stored_shard(const Rank& rank,
                                       const FlatLayout& layout, int32_t tensor);
 
-// Sets the copy that forward uses, rounded if that is bf16, and the masters.
-void set_parameter(Rank& rank, int32_t tensor, std::span<const float> shard);
-// The same from the engine's memory, ordered with its work.
-void set_parameter_there(Rank& rank, int32_t tensor, const float* shard);
-// Concatenates the pieces that this rank stores.
-void get_kept_parameter(Rank& rank, int32_t tensor, std::span<float> values);
-// Throws UsageError if this rank stores only a part.
-void get_whole_parameter(Rank& rank, int32_t tensor, std::span<float> shard);
-
 }  // namespace canzona

@@ -204,6 +204,14 @@ has_member flops_per_second
 canzona train --data text.txt --dry-run
 prints "($(wc -c <text.txt | tr -d ' ')), tokens per step: " 'measured here'
 lacks out nominal
+
+# What fits on a GPU is told without one.
+canzona train --model qwen3-0.6b --device cuda --micro-batch auto --dry-run \
+  --memory-cap 16GiB --set batch.global=8 --set model.length=4096 --ranks 1
+prints 'at once: 1 of 4096 tokens (auto: the most that fit in 16.00 GiB'
+prints '  masters ' '2.22 GiB'
+refuses '--micro-batch' '--memory-cap' -- train --model qwen3-0.6b \
+  --device cuda --micro-batch auto --dry-run
 refuses missing.txt -- train --data missing.txt --dry-run
 
 # A new user may try these.

@@ -10,7 +10,7 @@ import time
 from functools import partial
 
 from started import SMALL, Failure, digest_of, free_port, require, words_of
-from trials import Row, chance_of
+from trials import UNTOLD, Row, chance_of
 
 PLACES = ["forward", "backward", "collective", "optimizer", "save"]
 DEADLINE = 3.0  # of collectives, in seconds, of rows that wait for it
@@ -79,6 +79,7 @@ def one_fault(bench, rank, place, kind, statuses, words=(), more=(),
         said = errors_of(started)
         return started.ended - said[0][0]
     own = [end.status for end in started.ends if end.rank == rank]
+    require(own != [], f"rank {rank}", UNTOLD, "\n", started.text())
     require(own == [statuses[0]], f"rank {rank} ended with", own, "\n",
             started.text())
     require(starter == "script" or status == statuses[1],

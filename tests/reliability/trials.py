@@ -9,6 +9,12 @@ import time
 
 from started import Failure
 
+# mpirun may kill what watches a rank before it has told how the rank ended.
+UNTOLD = "ended before its end was told"
+# torchrun finds a free port for itself, and the next one is ours: another
+# program may have it.
+LUCKLESS = ("Address already in use", UNTOLD)
+
 
 def usable_cores():
     return len(os.sched_getaffinity(0))
@@ -107,9 +113,7 @@ class Runner:
     def _run(self, trial):
         for _ in range(3):
             seconds, failure = outcome(trial)
-            # torchrun finds a free port for itself, and the next one is ours:
-            # another program may have it.
-            if "Address already in use" not in (failure or ""):
+            if not any(words in (failure or "") for words in LUCKLESS):
                 break
         with self.changed:
             self._count(trial, seconds, failure)
