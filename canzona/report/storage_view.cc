@@ -1,0 +1,392 @@
+#include "canzona/report/storage_view.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+#include "canzona/report/page.h"
+#include "canzona/report/plan_view.h"
+#include "canzona/report/shown_plan.h"
+
+namespace canzona {
+namespace {
+
+constexpr size_t kStorageLabel = 10;
+
+double elements_of_model(const StoragePlan& plan) {
+  double sum = 0;
+  for (const CutTensor& tensor : plan.tensors)
+    sum += static_cast<double>(whole_elements(tensor));
+  return sum;
+}
+
+int64_t tensors_of_group(const StoragePlan& plan, size_t group) {
+  return std::ranges::count_if(plan.tensors, [&](const CutTensor& t) {
+    return index(t.group) == group;
+  });
+}
+
+// "4 ranks, 8 per node, 1 node".
+std::string ranks_line(const StoragePlan& plan) {
+  return fmt::format("{}, {} per node", counted(plan.world, "rank"),
+                     plan.options.ranks_per_node);
+}
+
+Value groups_value(const StoragePlan& plan) {
+  std::vector<Value> groups;
+  for (size_t g = 0; g < plan.groups.size(); ++g) {
+    Members options;
+    for (const auto& [name, value] : plan.groups[g].options)
+      options.push_back({name, value});
+    groups.push_back(Members{{"rule", plan.groups[g].rule},
+                             {"tensors", tensors_of_group(plan, g)},
+                             {"options", options}});
+  }
+  return groups;
+}
+
+// "auto, of them 3 of 2 ranks, 5 of 8 ranks".
+std::string storage_teams_text(const StoragePlan& plan) {
+  if (plan.options.teams == kTeamsOff) return "off";
+  std::map<size_t, int64_t> sizes;
+  for (const OwnedMatrix& m : plan.matrices)
+    if (!m.team.empty()) ++sizes[distinct(m.team).size()];
+  std::vector<std::string> words = {teams_text(plan.options.teams)};
+  for (const auto& [size, count] : sizes)
+    words.push_back(cat(counted(count, "matrix"), " on ", size, " ranks"));
+  if (sizes.empty()) words.push_back("no matrix is shared");
+  return join(words, ", ");
+}
+
+void add_request(const StoragePlan& plan, Document& out) {
+  const double elements = elements_of_model(plan);
+  const std::string_view wire = to_string(plan.options.wire);
+  out.heading("Plan of given storage");
+  const auto line = [&](const char* key, const char* name,
+                        const std::string& text) {
+    out.labelled({key, name, text, text}, kStorageLabel);
+  };
+  line("", "tensors",
+       cat(human_count(elements), " parameters, ",
+           counted(std::ssize(plan.tensors), "tensor"), ", ",
+           counted(std::ssize(plan.matrices), "matrix")));
+  line("", "ranks", ranks_line(plan));
+  line("rules_text", "rules", storage_rules_text(plan));
+  line("", "wire",
+       cat(wire, ", capacity ", human_bytes(plan.options.capacity_bytes),
+           plan.options.strict_capacity ? ", strict" : "",
+           plan.options.share_states ? ", states of replicas are shared" : ""));
+  line("teams", "teams", storage_teams_text(plan));
+  line("cost_text", "cost", cost_source_text(plan.cost_basis));
+  line("digest", "digest", plan.digest);
+  out.set("world", plan.world).set("parameters", elements);
+  out.set("ranks_per_node", plan.options.ranks_per_node);
+  out.set("tensors", plan.tensors.size()).set("groups", groups_value(plan));
+  out.set("wire", wire).set("share_states", plan.options.share_states);
+  out.set("capacity_bytes", plan.options.capacity_bytes);
+  out.set("cost_source", plan.cost_basis.source);
+  out.set("seconds_per_tick", plan.cost_basis.seconds_per_tick);
+}
+
+double slowest_step(const StorageFigures& figures) {
+  return spread_over(figures.ranks, [](const RankCost& rank) {
+           return rank.step_seconds_mean;
+         }).max;
+}
+
+void add_balance(const StoragePlan& plan, const StorageFigures& figures,
+                 Document& out) {
+  const LoadSummary& s = plan.summary;
+  const auto period = static_cast<double>(figures.period);
+  out.title("Balance");
+  if (plan.matrices.empty()) {
+    out.line("nothing needs a whole matrix: no owners, no exchange");
+  } else {
+    out.line(cat("makespan ", as_ratio(figures.makespan_over_bound).text,
+                 plan.options.teams == kTeamsOff
+                     ? " × bound, "
+                     : " × bound of plans without teams, ", ratio_text(figures.makespan_over_mean),
+                 " × mean · ", counted(s.idle_ranks, "rank"), " idle"));
+    out.line(cat("makespan ",
+                 cost_text(plan.cost_basis,
+                           static_cast<double>(s.makespan.value()) / period),
+                 " per step, predicted"));
+    out.line(cat("step ",
+                 human_seconds(slowest_step(figures)),
+                 " on the slowest rank, with what it exchanges, predicted"));
+    out.title("Load of each rank")
+        .text(load_picture({figures.loads, s.mean}, Ink(true)));
+  }
+  Document balance;
+  balance.set("makespan_ticks", s.makespan.value());
+  balance.set("bound_ticks", s.bound.value()).set("mean_ticks", s.mean);
+  balance.set("period", figures.period);
+  balance.set("makespan_over_bound", figures.makespan_over_bound);
+  balance.set("makespan_over_mean", figures.makespan_over_mean);
+  balance.set("idle_ranks", s.idle_ranks);
+  balance.set("bytes_per_rank_max", s.bytes_per_rank_max.value());
+  balance.set("step_seconds", slowest_step(figures));
+  out.add("balance", balance);
+}
+
+// Matrices, rounds and lines of each class.
+struct ClassFigures {
+  int64_t matrices = 0;
+  int64_t local = 0;  // those of which no piece moves
+  std::vector<int64_t> of_round;
+};
+
+std::vector<ClassFigures> class_figures(const StoragePlan& plan) {
+  std::vector<ClassFigures> out(plan.classes.size());
+  for (size_t c = 0; c < out.size(); ++c)
+    out[c].of_round.resize(index(plan.classes[c].num_rounds), 0);
+  for (const OwnedMatrix& m : plan.matrices) {
+    ClassFigures& own = out[index(plan.class_of[index(m.tensor)])];
+    ++own.matrices;
+    if (m.round < 0)
+      ++own.local;
+    else
+      ++own.of_round[index(m.round)];
+  }
+  return out;
+}
+
+void add_classes(const StoragePlan& plan, Document& out) {
+  Listing rows;
+  const auto figures = class_figures(plan);
+  for (size_t c = 0; c < plan.classes.size(); ++c) {
+    const ReplicaClass& own = plan.classes[c];
+    const std::string over = few_ranks_text(own.lines.front());
+    const int64_t more = std::ssize(own.lines) - 1;
+    Row& row =
+        rows.add({{"", "<class", c},
+                  {"tensors", ">tensors", as_count(std::ssize(own.tensors))},
+                  {"matrices", ">matrices", as_count(figures[c].matrices)},
+                  {"stay", ">stay", as_count(figures[c].local)},
+                  {"rounds", ">rounds", as_count(own.num_rounds)},
+                  {"", ">replicas", as_count(std::ssize(own.lines))},
+                  {"exchanged_over", "<exchange over", over,
+                   more == 0 ? over
+                             : cat(over, " and ", counted(more, "line"),
+                                   " more like it")}});
+    row.set("matrices_of_round", figures[c].of_round).set("lines", own.lines);
+    row.set("replicas", own.replicas);
+  }
+  if (!plan.classes.empty()) out.title("Classes of replicas, and rounds");
+  out.table("classes", rows);
+}
+
+void add_bytes(const StorageFigures& figures, Document& out) {
+  std::vector<Value> ranks;
+  for (size_t r = 0; r < figures.ranks.size(); ++r)
+    ranks.push_back(
+        Members{{"rank", r},
+                {"load", figures.loads[r]},
+                {"step_seconds", figures.ranks[r].step_seconds_mean},
+                {"bytes", wire_value(figures.ranks[r])}});
+  out.add(wire_view(figures.ranks)).set("ranks", ranks);
+}
+
+Value matrices_value(const StoragePlan& plan, const StorageFigures& figures) {
+  Listing out;
+  for (size_t i = 0; i < plan.matrices.size(); ++i) {
+    const OwnedMatrix& m = plan.matrices[i];
+    const CutTensor& tensor = plan.tensors[index(m.tensor)];
+    Row& row = out.add().set("name", matrix_name(tensor, m));
+    row.set("rows", m.rows).set("cols", m.cols);
+    row.set("rule", plan.groups[index(tensor.group)].rule);
+    row.set("class", plan.class_of[index(m.tensor)]);
+    row.set("owner", m.owner).set("round", m.round);
+    if (!m.team.empty()) row.set("team", m.team);
+    row.set("load", figures.work[i]);
+  }
+  return out.value();
+}
+
+Value elements_value(const StoragePlan& plan) {
+  Listing out;
+  for (const SharedElements& e : plan.elements) {
+    Row& row = out.add().set("name", plan.tensors[index(e.tensor)].name);
+    row.set("class", plan.class_of[index(e.tensor)]);
+    row.set("line", e.line).set("round", e.round);
+  }
+  return out.value();
+}
+
+// A matrix, or a tensor that is updated element by element.
+struct StorageAuditRow {
+  std::string name;
+  std::string rule;
+  bool is_matrix = true;
+  int32_t owner = -1;  // -1: every rank that stores it
+  std::string owners;  // of a matrix, in words
+  int32_t line = -1;   // for shared elements: the line that keeps the states
+  int32_t round = -1;
+  int64_t bytes = 0;   // of the whole parameter
+  double seconds = 0;  // predicted mean over a period; 0: not counted
+};
+
+std::vector<StorageAuditRow> storage_audit_rows(const StoragePlan& plan) {
+  const StorageFigures figures(plan);
+  std::map<int32_t, const SharedElements*> shared;
+  for (const SharedElements& e : plan.elements) shared[e.tensor] = &e;
+  std::vector<StorageAuditRow> rows;
+  for (size_t t = 0; t < plan.tensors.size(); ++t) {
+    const CutTensor& tensor = plan.tensors[t];
+    StorageAuditRow row;
+    row.rule = plan.groups[index(tensor.group)].rule;
+    const int64_t each = size_of(tensor.dtype);
+    const auto first = index(plan.first_matrix[t]);
+    const auto end = index(plan.first_matrix[t + 1]);
+    for (size_t i = first; i < end; ++i) {
+      const OwnedMatrix& m = plan.matrices[i];
+      row.name = matrix_name(tensor, m);
+      row.owner = m.owner;
+      row.owners = owners_text(m);
+      row.round = m.round;
+      row.bytes = m.rows * m.cols * each;
+      row.seconds = figures.work[i] / static_cast<double>(figures.period) *
+                    plan.cost_basis.seconds_per_tick;
+      rows.push_back(row);
+    }
+    if (first < end) continue;
+    row.name = tensor.name;
+    row.is_matrix = false;
+    row.bytes = whole_elements(tensor) * each;
+    if (const auto found = shared.find(static_cast<int32_t>(t));
+        found != shared.end()) {
+      row.line = found->second->line;
+      row.round = found->second->round;
+    }
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+std::string audit_owner_text(const StorageAuditRow& row) {
+  if (row.is_matrix) return row.owners;
+  if (row.line >= 0) return fmt::format("line {}", row.line);
+  return "who stores it";
+}
+
+}  // namespace
+
+Document storage_audit(const StoragePlan& plan) {
+  Listing rows;
+  for (const StorageAuditRow& row : storage_audit_rows(plan)) {
+    Row& line = rows.add(
+        {{"name", "~tensor", row.name},
+         {"rule", "<rule", row.rule},
+         {row.is_matrix ? "owner" : "", "<owner", row.owner,
+          audit_owner_text(row)},
+         {"round", ">round", row.round, row.round < 0 ? "" : cat(row.round)},
+         {"bytes", ">bytes", as_bytes(row.bytes)},
+         {"seconds", ">cost", row.seconds,
+          row.seconds > 0 ? human_seconds(row.seconds) : ""}});
+    if (row.line >= 0) line.set("line", row.line);
+  }
+  return Document().table("", rows, "no tensors", 0).set("", rows.value());
+}
+
+StorageFigures::StorageFigures(const StoragePlan& plan)
+    : loads(index(plan.world), 0) {
+  const StorageBasis basis(plan);
+  period = basis.kinds().period();
+  for (size_t m = 0; m < plan.matrices.size(); ++m)
+    work.push_back(static_cast<double>(basis.work_of(m)));
+  const auto by_kind = storage_loads(plan, basis.kinds());
+  const std::vector<int64_t>& steps = basis.kinds().steps();
+  for (size_t r = 0; r < loads.size(); ++r)
+    for (size_t k = 0; k < steps.size(); ++k)
+      loads[r] += static_cast<double>(steps[k] * by_kind[r][k]);
+  ranks = storage_wire(basis, plan);
+  const std::vector<double> seconds = storage_step_seconds(plan);
+  for (size_t r = 0; r < ranks.size(); ++r)
+    ranks[r].step_seconds_mean = seconds[r];
+  const auto makespan = static_cast<double>(plan.summary.makespan.value());
+  const auto bound = static_cast<double>(plan.summary.bound.value());
+  if (bound > 0) makespan_over_bound = makespan / bound;
+  if (plan.summary.mean > 0) makespan_over_mean = makespan / plan.summary.mean;
+}
+
+std::string storage_rules_text(const StoragePlan& plan) {
+  std::vector<std::string> words;
+  for (size_t g = 0; g < plan.groups.size(); ++g)
+    if (const int64_t tensors = tensors_of_group(plan, g); tensors > 0)
+      words.push_back(
+          cat(plan.groups[g].rule, " (", counted(tensors, "tensor"), ")"));
+  return words.empty() ? "none" : join(words, ", ");
+}
+
+std::string few_ranks_text(const std::vector<int32_t>& ranks) {
+  constexpr size_t kLong = 40;
+  std::string text = ranks_text(ranks);
+  if (text.size() <= kLong) return text;
+  return fmt::format("{} ranks: {}, {} … {}", ranks.size(), ranks[0], ranks[1],
+                     ranks.back());
+}
+
+Document storage_view(const StoragePlan& plan) {
+  const StorageFigures figures(plan);
+  const int32_t busiest = spread_of(figures.loads).largest;
+  Document out;
+  out.set("report", "storage");
+  add_request(plan, out);
+  add_balance(plan, figures, out);
+  add_classes(plan, out);
+  add_bytes(figures, out);
+  add_storage_memory("Memory of the busiest rank",
+                    storage_memory(plan, shown_schedule(plan, busiest)), out);
+  out.set("matrices", matrices_value(plan, figures));
+  out.set("shared_elements", elements_value(plan));
+  return out.set("order", order_value("A step", busiest, kStorageOrderColumns,
+                                      storage_order(plan, busiest)));
+}
+
+std::string storage_html(const StoragePlan& plan) {
+  return make_page(to_json(storage_view(plan), 0), {"storage.js"});
+}
+
+std::string owners_text(const OwnedMatrix& matrix) {
+  if (matrix.team.empty()) return fmt::format("rank {}", matrix.owner);
+  const std::vector<int32_t> ranks = distinct(matrix.team);
+  if (ranks.size() < matrix.team.size())
+    return cat("blocks of ", counted(std::ssize(ranks), "rank"));
+  std::vector<std::string> words;
+  for (const int32_t rank : ranks) words.push_back(cat(rank));
+  return cat("ranks ", join(words, ", "));
+}
+
+RankMemory storage_memory(const StoragePlan& plan,
+                         const RankSchedule& schedule) {
+  RankMemory memory;
+  for (int32_t t = 0; t < std::ssize(plan.tensors); ++t) {
+    const int64_t elements = stored_elements(plan, t, schedule.rank);
+    const DType dtype = plan.tensors[index(t)].dtype;
+    memory.parameters += Bytes(elements * size_of(dtype));
+    memory.gradients += Bytes(elements * size_of(dtype));
+    memory.master += Bytes(elements * master_bytes_per_element(dtype));
+  }
+  for (const int64_t elements : schedule.memories)
+    memory.states += Bytes(elements * kBytesPerFp32);
+  memory.buffers = Bytes(schedule.slot_elements * size_of(plan.options.wire) +
+                         schedule.room_bytes);
+  return memory;
+}
+
+void add_storage_memory(const char* title, const RankMemory& memory,
+                       Document& out) {
+  Listing rows;
+  const auto row = [&](const char* name, Bytes bytes) {
+    rows.add({{"", "<kind", name}, {"", ">bytes", as_bytes(bytes.value())}});
+  };
+  for (const MemoryKind& kind : memory_kinds(false))
+    row(kind.name, memory.*kind.field);
+  row("total", memory.total());
+  out.title(title).table("", rows).set("memory", memory_value(memory));
+}
+
+}  // namespace canzona
