@@ -138,7 +138,7 @@ Outcome plan_storage(const PlanArguments& arguments, const Output& out) {
   std::optional<CostTable> table;
   if (!arguments.cost.empty()) table = read_cost_table(arguments.cost);
   const Clock::time_point start = Clock::now();
-  StorageInput input = read_storage_input(
+  StorageInput input = read_storage(
       read_file(path, kMaxStorageFile, "given storage"), path);
   if (table && input.cost)
     throw UsageError(cat("--cost ", quoted(arguments.cost), ": ",

@@ -216,77 +216,44 @@ Value elements_value(const StoragePlan& plan) {
   return out.value();
 }
 
-// A matrix, or a tensor that is updated element by element.
-struct StorageAuditRow {
-  std::string name;
-  std::string rule;
-  bool is_matrix = true;
-  int32_t owner = -1;  // -1: every rank that stores it
-  std::string owners;  // of a matrix, in words
-  int32_t line = -1;   // for shared elements: the line that keeps the states
-  int32_t round = -1;
-  int64_t bytes = 0;   // of the whole parameter
-  double seconds = 0;  // predicted mean over a period; 0: not counted
-};
-
-std::vector<StorageAuditRow> storage_audit_rows(const StoragePlan& plan) {
-  const StorageFigures figures(plan);
-  std::map<int32_t, const SharedElements*> shared;
-  for (const SharedElements& e : plan.elements) shared[e.tensor] = &e;
-  std::vector<StorageAuditRow> rows;
-  for (size_t t = 0; t < plan.tensors.size(); ++t) {
-    const CutTensor& tensor = plan.tensors[t];
-    StorageAuditRow row;
-    row.rule = plan.groups[index(tensor.group)].rule;
-    const int64_t each = size_of(tensor.dtype);
-    const auto first = index(plan.first_matrix[t]);
-    const auto end = index(plan.first_matrix[t + 1]);
-    for (size_t i = first; i < end; ++i) {
-      const OwnedMatrix& m = plan.matrices[i];
-      row.name = matrix_name(tensor, m);
-      row.owner = m.owner;
-      row.owners = owners_text(m);
-      row.round = m.round;
-      row.bytes = m.rows * m.cols * each;
-      row.seconds = figures.work[i] / static_cast<double>(figures.period) *
-                    plan.cost_basis.seconds_per_tick;
-      rows.push_back(row);
-    }
-    if (first < end) continue;
-    row.name = tensor.name;
-    row.is_matrix = false;
-    row.bytes = whole_elements(tensor) * each;
-    if (const auto found = shared.find(static_cast<int32_t>(t));
-        found != shared.end()) {
-      row.line = found->second->line;
-      row.round = found->second->round;
-    }
-    rows.push_back(row);
-  }
-  return rows;
-}
-
-std::string audit_owner_text(const StorageAuditRow& row) {
-  if (row.is_matrix) return row.owners;
-  if (row.line >= 0) return fmt::format("line {}", row.line);
-  return "who stores it";
-}
-
 }  // namespace
 
 Document storage_audit(const StoragePlan& plan) {
+  const StorageFigures figures(plan);
   Listing rows;
-  for (const StorageAuditRow& row : storage_audit_rows(plan)) {
-    Row& line = rows.add(
-        {{"name", "~tensor", row.name},
-         {"rule", "<rule", row.rule},
-         {row.is_matrix ? "owner" : "", "<owner", row.owner,
-          audit_owner_text(row)},
-         {"round", ">round", row.round, row.round < 0 ? "" : cat(row.round)},
-         {"bytes", ">bytes", as_bytes(row.bytes)},
-         {"seconds", ">cost", row.seconds,
-          row.seconds > 0 ? human_seconds(row.seconds) : ""}});
-    if (row.line >= 0) line.set("line", row.line);
+  const auto add = [&](const CutTensor& of, const std::string& name,
+                       const std::string& owner, int32_t round,
+                       int64_t elements, double seconds) -> Row& {
+    return rows.add(
+        {{"name", "~tensor", name},
+         {"rule", "<rule", plan.groups[index(of.group)].rule},
+         {"", "<owner", owner},
+         {"round", ">round", round, round < 0 ? "" : cat(round)},
+         {"bytes", ">bytes", as_bytes(elements * size_of(of.dtype))},
+         {"seconds", ">cost", seconds,
+          seconds > 0 ? human_seconds(seconds) : ""}});
+  };
+  for (int32_t t = 0; t < std::ssize(plan.tensors); ++t) {
+    const CutTensor& tensor = plan.tensors[index(t)];
+    const int32_t first = plan.first_matrix[index(t)];
+    const int32_t end = plan.first_matrix[index(t) + 1];
+    for (int32_t i = first; i < end; ++i) {
+      const OwnedMatrix& m = plan.matrices[index(i)];
+      const double ticks =
+          figures.work[index(i)] / static_cast<double>(figures.period);
+      add(tensor, matrix_name(tensor, m), owners_text(m), m.round,
+          m.rows * m.cols, ticks * plan.cost_basis.seconds_per_tick)
+          .set("owner", m.owner);
+    }
+    if (first < end) continue;
+    const auto shared =
+        std::ranges::find(plan.elements, t, &SharedElements::tensor);
+    if (shared == plan.elements.end())
+      add(tensor, tensor.name, "who stores it", -1, whole_elements(tensor), 0);
+    else
+      add(tensor, tensor.name, cat("line ", shared->line), shared->round,
+          whole_elements(tensor), 0)
+          .set("line", shared->line);
   }
   return Document().table("", rows, "no tensors", 0).set("", rows.value());
 }

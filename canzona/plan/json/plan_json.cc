@@ -15,21 +15,18 @@
 namespace canzona {
 namespace {
 
-bool is_space(char c) {
-  return c == ' ' || c == '\t' || c == '\n' || c == '\r';
-}
-
-// True if `text` is `canonical` up to white space outside strings.
-bool same_text(std::string_view text, std::string_view canonical) {
+// Returns the text less white space outside strings.
+std::string without_space(std::string_view text) {
+  std::string out;
   bool in_string = false, escaped = false;
-  size_t at = 0;
-  for (char c : text) {
-    if (is_space(c) && !in_string) continue;
-    if (at == canonical.size() || canonical[at++] != c) return false;
+  for (const char c : text) {
+    const bool space = c == ' ' || c == '\t' || c == '\n' || c == '\r';
+    if (space && !in_string) continue;
+    out += c;
     if (c == '"' && !escaped) in_string = !in_string;
     escaped = in_string && c == '\\' && !escaped;
   }
-  return at == canonical.size();
+  return out;
 }
 
 // Returns the first difference of two trees as a JSON pointer, if there is one.
@@ -57,14 +54,7 @@ std::optional<std::string> first_difference(const Json& a, const Json& b,
 }  // namespace
 
 std::string digest_of_former(std::string_view text, const std::string& digest) {
-  std::string bare;
-  bool in_string = false, escaped = false;
-  for (const char c : text) {
-    if (!in_string && is_space(c)) continue;
-    bare += c;
-    if (c == '"' && !escaped) in_string = !in_string;
-    escaped = in_string && c == '\\' && !escaped;
-  }
+  std::string bare = without_space(text);
   const std::string key = R"("digest":")";
   const size_t at = bare.find(key + digest + '"');
   if (at == std::string::npos) return "";
@@ -74,7 +64,7 @@ std::string digest_of_former(std::string_view text, const std::string& digest) {
 void require_canonical(const Json& root, std::string_view text,
                        std::string canonical, const JsonLimits& limits) {
   canonical.pop_back();  // the final newline
-  if (same_text(text, canonical)) return;
+  if (without_space(text) == canonical) return;
   const auto at = first_difference(root, parse_json(canonical, limits));
   if (!at) return;
   throw UsageError(cat(limits.what, ": ", *at,

@@ -28,7 +28,7 @@ TEST(MakeStoragePlan, TwoRanksShareTheMatricesOfTwoRanks) {
        "stored": [[[[0, 0], [2, 8]]], [[[2, 0], [2, 8]]]]},
       {"name": "k", "shape": [4, 8], "group": 0, "stored": {"like": 0}},
       {"name": "norm", "shape": [8], "group": 1,
-       "stored": [[[[0], [4]]], [[[4], [4]]]]}]})"));
+       "stored": [[[[0], [4]]], [[[4], [4]]]]}]})").request);
   ASSERT_EQ(plan.matrices.size(), 2u);
   EXPECT_NE(plan.matrices[0].owner, plan.matrices[1].owner);
   EXPECT_EQ(plan.matrices[0].round, 0);

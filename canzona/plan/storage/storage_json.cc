@@ -488,18 +488,10 @@ class StoragePlanReader : StorageValues {
 
 }  // namespace
 
-StorageInput read_storage_input(std::string_view text,
+StorageInput read_storage(std::string_view text,
                                 const std::string& where) {
   const Json root = parse_json(text, storage_limits(where));
   return naming_file(where, [&] { return RequestReader(root, where).run(); });
-}
-
-StorageRequest read_storage(std::string_view text, const std::string& where) {
-  StorageInput input = read_storage_input(text, where);
-  if (input.cost)
-    throw UsageError(
-        cat(where, ": ", kCostKey, ": a table of costs is not expected here"));
-  return std::move(input.request);
 }
 
 ReadStoragePlan storage_plan_from_json(std::string_view text,

@@ -21,22 +21,19 @@ inline constexpr const char* kFormerFormat = "canzona.placed_plan";
 // The most boxes of all tensors and ranks that a file may list.
 inline constexpr int64_t kMaxStorageBoxes = int64_t{1} << 22;
 
-// Reads a request. A file is untrusted: bytes, values, ranks, tensors and boxes
-// are bounded. The UsageError names `where`, the tensor and what was expected.
-// make_storage_plan() checks whether the boxes of a tensor fit together.
-StorageRequest read_storage(std::string_view text,
-                          const std::string& where = "request");
-
-// Reads a request that may bring its table of costs (`cost_table`), which
-// read_storage() refuses.
+// A request, which may bring its table of costs (`cost_table`).
 struct StorageInput {
   StorageRequest request;
   std::optional<CostTable> cost;
 
   const CostTable* table() const { return cost ? &*cost : nullptr; }
 };
-StorageInput read_storage_input(std::string_view text,
-                              const std::string& where = "request");
+
+// Reads a request. A file is untrusted: bytes, values, ranks, tensors and boxes
+// are bounded. The UsageError names `where`, the tensor and what was expected.
+// make_storage_plan() checks whether the boxes of a tensor fit together.
+StorageInput read_storage(std::string_view text,
+                          const std::string& where = "request");
 
 // The same plan gives the same bytes everywhere.
 std::string storage_plan_to_json(const StoragePlan& plan);
