@@ -132,48 +132,30 @@ void add_balance(const StoragePlan& plan, const StorageFigures& figures,
   out.add("balance", balance);
 }
 
-// Matrices, rounds and lines of each class.
-struct ClassFigures {
-  int64_t matrices = 0;
-  int64_t local = 0;  // those of which no piece moves
-  std::vector<int64_t> of_round;
-};
-
-std::vector<ClassFigures> class_figures(const StoragePlan& plan) {
-  std::vector<ClassFigures> out(plan.classes.size());
-  for (size_t c = 0; c < out.size(); ++c)
-    out[c].of_round.resize(index(plan.classes[c].num_rounds), 0);
-  for (const OwnedMatrix& m : plan.matrices) {
-    ClassFigures& own = out[index(plan.class_of[index(m.tensor)])];
-    ++own.matrices;
-    if (m.round < 0)
-      ++own.local;
-    else
-      ++own.of_round[index(m.round)];
-  }
-  return out;
-}
-
 void add_classes(const StoragePlan& plan, Document& out) {
   Listing rows;
-  const auto figures = class_figures(plan);
   for (size_t c = 0; c < plan.classes.size(); ++c) {
     const ReplicaClass& own = plan.classes[c];
+    int64_t matrices = 0, stay = 0;
+    for (const OwnedMatrix& m : plan.matrices) {
+      if (index(plan.class_of[index(m.tensor)]) != c) continue;
+      ++matrices;
+      stay += m.round < 0;
+    }
     const std::string over = few_ranks_text(own.lines.front());
     const int64_t more = std::ssize(own.lines) - 1;
     Row& row =
         rows.add({{"", "<class", c},
                   {"tensors", ">tensors", as_count(std::ssize(own.tensors))},
-                  {"matrices", ">matrices", as_count(figures[c].matrices)},
-                  {"stay", ">stay", as_count(figures[c].local)},
+                  {"matrices", ">matrices", as_count(matrices)},
+                  {"stay", ">stay", as_count(stay)},
                   {"rounds", ">rounds", as_count(own.num_rounds)},
                   {"", ">replicas", as_count(std::ssize(own.lines))},
                   {"exchanged_over", "<exchange over", over,
                    more == 0 ? over
                              : cat(over, " and ", counted(more, "line"),
                                    " more like it")}});
-    row.set("matrices_of_round", figures[c].of_round).set("lines", own.lines);
-    row.set("replicas", own.replicas);
+    row.set("lines", own.lines).set("replicas", own.replicas);
   }
   if (!plan.classes.empty()) out.title("Classes of replicas, and rounds");
   out.table("classes", rows);
@@ -190,70 +172,56 @@ void add_bytes(const StorageFigures& figures, Document& out) {
   out.add(wire_view(figures.ranks)).set("ranks", ranks);
 }
 
-Value matrices_value(const StoragePlan& plan, const StorageFigures& figures) {
-  Listing out;
-  for (size_t i = 0; i < plan.matrices.size(); ++i) {
-    const OwnedMatrix& m = plan.matrices[i];
-    const CutTensor& tensor = plan.tensors[index(m.tensor)];
-    Row& row = out.add().set("name", matrix_name(tensor, m));
-    row.set("rows", m.rows).set("cols", m.cols);
-    row.set("rule", plan.groups[index(tensor.group)].rule);
-    row.set("class", plan.class_of[index(m.tensor)]);
-    row.set("owner", m.owner).set("round", m.round);
-    if (!m.team.empty()) row.set("team", m.team);
-    row.set("load", figures.work[i]);
-  }
-  return out.value();
-}
-
-Value elements_value(const StoragePlan& plan) {
-  Listing out;
-  for (const SharedElements& e : plan.elements) {
-    Row& row = out.add().set("name", plan.tensors[index(e.tensor)].name);
-    row.set("class", plan.class_of[index(e.tensor)]);
-    row.set("line", e.line).set("round", e.round);
-  }
-  return out.value();
+// An element-wise tensor; where replicas share its states, a line keeps them.
+void add_elements_row(const StoragePlan& plan, int32_t t, Listing& rows) {
+  const CutTensor& tensor = plan.tensors[index(t)];
+  const auto shared =
+      std::ranges::find(plan.elements, t, &SharedElements::tensor);
+  const bool is_shared = shared != plan.elements.end();
+  const int32_t round = is_shared ? shared->round : -1;
+  Row& row = rows.add(
+      {{"name", "~tensor", tensor.name},
+       {"rule", "<rule", plan.groups[index(tensor.group)].rule},
+       {"", "<owner",
+        is_shared ? cat("line ", shared->line) : std::string("who stores it")},
+       {"round", ">round", round, round < 0 ? "" : cat(round)},
+       {"bytes", ">bytes",
+        as_bytes(whole_elements(tensor) * size_of(tensor.dtype))},
+       {"seconds", ">cost", 0.0, ""}});
+  if (is_shared)
+    row.set("line", shared->line).set("class", plan.class_of[index(t)]);
 }
 
 }  // namespace
 
+void add_matrix_row(const StoragePlan& plan, const StorageFigures& figures,
+                    size_t matrix, Listing& rows) {
+  const OwnedMatrix& m = plan.matrices[matrix];
+  const CutTensor& tensor = plan.tensors[index(m.tensor)];
+  const double seconds = figures.work[matrix] /
+                         static_cast<double>(figures.period) *
+                         plan.cost_basis.seconds_per_tick;
+  Row& row = rows.add(
+      {{"name", "~tensor", matrix_name(tensor, m)},
+       {"rule", "<rule", plan.groups[index(tensor.group)].rule},
+       {"", "<owner", owners_text(m)},
+       {"round", ">round", m.round, m.round < 0 ? "" : cat(m.round)},
+       {"bytes", ">bytes", as_bytes(m.rows * m.cols * size_of(tensor.dtype))},
+       {"seconds", ">cost", as_seconds(seconds)}});
+  row.set("rows", m.rows).set("cols", m.cols).set("owner", m.owner);
+  row.set("class", plan.class_of[index(m.tensor)]);
+  if (!m.team.empty()) row.set("team", m.team);
+  row.set("load", figures.work[matrix]);
+}
+
 Document storage_audit(const StoragePlan& plan) {
   const StorageFigures figures(plan);
   Listing rows;
-  const auto add = [&](const CutTensor& of, const std::string& name,
-                       const std::string& owner, int32_t round,
-                       int64_t elements, double seconds) -> Row& {
-    return rows.add(
-        {{"name", "~tensor", name},
-         {"rule", "<rule", plan.groups[index(of.group)].rule},
-         {"", "<owner", owner},
-         {"round", ">round", round, round < 0 ? "" : cat(round)},
-         {"bytes", ">bytes", as_bytes(elements * size_of(of.dtype))},
-         {"seconds", ">cost", seconds,
-          seconds > 0 ? human_seconds(seconds) : ""}});
-  };
   for (int32_t t = 0; t < std::ssize(plan.tensors); ++t) {
-    const CutTensor& tensor = plan.tensors[index(t)];
-    const int32_t first = plan.first_matrix[index(t)];
-    const int32_t end = plan.first_matrix[index(t) + 1];
-    for (int32_t i = first; i < end; ++i) {
-      const OwnedMatrix& m = plan.matrices[index(i)];
-      const double ticks =
-          figures.work[index(i)] / static_cast<double>(figures.period);
-      add(tensor, matrix_name(tensor, m), owners_text(m), m.round,
-          m.rows * m.cols, ticks * plan.cost_basis.seconds_per_tick)
-          .set("owner", m.owner);
-    }
-    if (first < end) continue;
-    const auto shared =
-        std::ranges::find(plan.elements, t, &SharedElements::tensor);
-    if (shared == plan.elements.end())
-      add(tensor, tensor.name, "who stores it", -1, whole_elements(tensor), 0);
-    else
-      add(tensor, tensor.name, cat("line ", shared->line), shared->round,
-          whole_elements(tensor), 0)
-          .set("line", shared->line);
+    const auto first = index(plan.first_matrix[index(t)]);
+    const auto end = index(plan.first_matrix[index(t) + 1]);
+    for (size_t m = first; m < end; ++m) add_matrix_row(plan, figures, m, rows);
+    if (first == end) add_elements_row(plan, t, rows);
   }
   return Document().table("", rows, "no tensors", 0).set("", rows.value());
 }
@@ -307,8 +275,12 @@ Document storage_view(const StoragePlan& plan) {
   add_bytes(figures, out);
   add_storage_memory("Memory of the busiest rank",
                     storage_memory(plan, shown_schedule(plan, busiest)), out);
-  out.set("matrices", matrices_value(plan, figures));
-  out.set("shared_elements", elements_value(plan));
+  Listing matrices, shared;
+  for (size_t m = 0; m < plan.matrices.size(); ++m)
+    add_matrix_row(plan, figures, m, matrices);
+  for (const SharedElements& e : plan.elements)
+    add_elements_row(plan, e.tensor, shared);
+  out.set("matrices", matrices.value()).set("shared_elements", shared.value());
   return out.set("order", order_value("A step", busiest, kStorageOrderColumns,
                                       storage_order(plan, busiest)));
 }

@@ -45,6 +45,10 @@ Document explain_storage_rank(const StoragePlan& plan, int32_t rank);
 Document explain_storage_matrix(const StoragePlan& plan,
                                 const std::string& name);
 
+// Adds a matrix to a table: its rule, who computes it and when, size and cost.
+void add_matrix_row(const StoragePlan& plan, const StorageFigures& figures,
+                    size_t matrix, Listing& rows);
+
 // Lists every tensor: its rule, how it is split, which rank computes it, its
 // size and its cost.
 Document storage_audit(const StoragePlan& plan);
