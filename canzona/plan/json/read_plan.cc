@@ -457,37 +457,29 @@ const MatrixCost& cost_of(const CostsByShape& costs, int32_t group,
 PlanSections plan_sections(const Json& root, const char* maker,
                            const char* former, const char* what,
                            const std::string& where) {
-  const bool is_object = root.is_object() && root.contains("format");
-  const std::string format =
-      is_object && root["format"].is_string() ? root["format"] : Json("");
+  const auto refuse = [&](const auto&... why) {
+    throw UsageError(cat(where, ": not ", what, why...));
+  };
+  const Json format = root.is_object() ? root.value("format", Json()) : Json();
   if (format != kPlanFormat && format != former)
-    throw UsageError(cat(where, ": not ", what, " (expected \"format\": \"",
-                         kPlanFormat, "\")"));
+    refuse(" (expected \"format\": \"", kPlanFormat, "\")");
   const int64_t version = get_integer(root, "version", 0, INT32_MAX, where);
-  if (version < 1 || version > kPlanVersion ||
-      (version == kPlanVersion && format != kPlanFormat))
+  if (version >= 1 && version < kPlanVersion && format == former)
+    return {&root, &root, &root, true};
+  if (version != kPlanVersion || format != kPlanFormat)
     throw UsageError(cat(where, ": plan version ", version, ", expected ",
                          kPlanVersion, ", or the former 1 and 2"));
-  if (version < kPlanVersion) {
-    if (format == former) return {&root, &root, &root, true};
-    throw UsageError(cat(where, ": not ", what));
-  }
   require_known_keys(root,
                      {"format", "version", "digest", "request", "predicted",
                       "storage", "decisions"},
                      where);
-  const auto section = [&](const char* name) {
-    const Json& found = get_member(root, name, where);
-    if (!found.is_object())
-      throw UsageError(cat(where, ": ", name, ": expected an object"));
-    return &found;
-  };
-  const PlanSections out{section("request"), section("storage"),
-                         section("decisions")};
-  if (get_string(*out.storage, "maker", where) != maker)
-    throw UsageError(cat(where, ": not ", what, ": the maker of its storage is ",
-                         quoted(get_string(*out.storage, "maker", where)),
-                         ", expected ", maker));
+  const PlanSections out{&get_member(root, "request", where),
+                         &get_member(root, "storage", where),
+                         &get_member(root, "decisions", where)};
+  const std::string made_by = get_string(*out.storage, "maker", where);
+  if (made_by != maker)
+    refuse(": the maker of its storage is ", quoted(made_by), ", expected ",
+           maker);
   return out;
 }
 

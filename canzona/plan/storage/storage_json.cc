@@ -164,18 +164,20 @@ class StorageValues {
 
   StorageOptions read_options(const Json& of) const {
     StorageOptions options;
+    const auto truth = [&](const char* key, bool& out) {
+      if (of.contains(key)) out = get_bool(of, key, where_);
+    };
+    const auto whole = [&](const char* key, int64_t most, auto& out) {
+      if (!of.contains(key)) return;
+      out = static_cast<std::remove_reference_t<decltype(out)>>(
+          get_integer(of, key, 1, most, where_));
+    };
+    truth("share_states", options.share_states);
+    truth("strict_capacity", options.strict_capacity);
+    whole("capacity_bytes", kMaxTicks, options.capacity_bytes);
+    whole("ranks_per_node", kMaxWorld, options.ranks_per_node);
     if (of.contains("wire"))
       options.wire = parse_dtype(get_string(of, "wire", where_), "wire");
-    if (of.contains("share_states"))
-      options.share_states = get_bool(of, "share_states", where_);
-    if (of.contains("capacity_bytes"))
-      options.capacity_bytes =
-          get_integer(of, "capacity_bytes", 1, kMaxTicks, where_);
-    if (of.contains("strict_capacity"))
-      options.strict_capacity = get_bool(of, "strict_capacity", where_);
-    if (of.contains("ranks_per_node"))
-      options.ranks_per_node = static_cast<int32_t>(
-          get_integer(of, "ranks_per_node", 1, kMaxWorld, where_));
     if (of.contains("teams"))
       options.teams = parse_teams(get_string(of, "teams", where_));
     if (of.contains("links")) options.links = read_links(of["links"]);
