@@ -13,7 +13,7 @@ Newton-Schulz for its shape.
 import functools
 from dataclasses import dataclass
 
-from canzona._placed import PlacedPlan
+from canzona._storage_plan import StoragePlan
 
 
 @dataclass
@@ -114,9 +114,9 @@ def plan(shapes: tuple[Shape, ...], tp: int, teams: str) -> dict:
     options = {"preset": "nvidia", "device": "cuda", "nesterov": "on"}
     if teams == "off":
         options["strips"] = "1"
-    return PlacedPlan(
+    return StoragePlan(
         {
-            "canzona_placed": 1,
+            "canzona_storage": 1,
             "world": tp,
             "wire": "fp32",
             "share_states": False,

@@ -23,7 +23,7 @@
 // Plans: made, checked, written, predicted.
 #include "canzona/plan/json/plan_json.h"
 #include "canzona/plan/make_plan.h"
-#include "canzona/plan/placed/placed_plan.h"
+#include "canzona/plan/storage/storage_plan.h"
 #include "canzona/plan/predict/predict.h"
 #include "canzona/plan/validate/validate.h"
 

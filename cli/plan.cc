@@ -13,7 +13,7 @@
 #include "cli/all_cores.h"
 #include "cli/plan_input.h"
 #include "cli/plan_mesh.h"
-#include "cli/plan_placed.h"
+#include "cli/plan_storage.h"
 #include "cli/stated_cluster.h"
 #include "cli/verbs.h"
 #include "cli/with_flags.h"
@@ -36,7 +36,7 @@ constexpr const char* kPlanExamples =
   canzona plan --model qwen3-32b --layout fsdp2 --mesh dp=64,tp=8 --html plan.html
   canzona plan --model qwen3-8b --layout hsdp:8 --mesh dp=32 --rule soap --dtype bf16
   canzona plan --model qwen3-8b --mesh dp=64 --zero auto --gpu h100-80
-  canzona plan --placed storage.json -o plan.json --html plan.html
+  canzona plan --storage storage.json -o plan.json --html plan.html
 
 With --mesh auto, the mesh is searched for, with sizes of ZeRO, micro-batches and recomputation: the
 fastest of all that fit (predicted), the best of each kind, and commands that run it.
@@ -51,9 +51,9 @@ With --layout, the plan is the one that the PyTorch package makes for this model
 HSDP (hsdp:8: groups of 8 ranks share a copy), over tensor parallelism if the mesh has tp. PyTorch
 is not needed. Tensors and rules are those of canzona.Muon(model), SOAP and so on.
 
-With --placed, the planner cuts nothing: ranks store what the file says, as DDP, FSDP2, HSDP or TP
+With --storage, the planner cuts nothing: ranks store what the file says, as DDP, FSDP2, HSDP or TP
 left it; only owners and rounds are chosen. Two ranks with half of a matrix each:
-  {"canzona_placed": 1, "world": 2, "groups": [{"rule": "muon"}],
+  {"canzona_storage": 1, "world": 2, "groups": [{"rule": "muon"}],
    "tensors": [{"name": "w", "shape": [4, 8], "group": 0,
                 "stored": [[[[0, 0], [2, 8]]], [[[2, 0], [2, 8]]]]}]}
 )";
@@ -148,7 +148,7 @@ void note_collectives(const PlanInput& input, const Plan& plan,
 Outcome run(const PlanArguments& arguments, const Output& out) {
   if (arguments.mesh == kAutoMesh) return plan_mesh(arguments, out);
   refuse_mesh_options(arguments);
-  if (!arguments.placed.empty()) return plan_placed(arguments, out);
+  if (!arguments.storage.empty()) return plan_storage(arguments, out);
   if (!arguments.layout.empty()) return plan_layout(arguments, out);
   refuse_layout_options(arguments);
   PlanInput input = read_plan_input(arguments);

@@ -90,9 +90,9 @@ std::vector<SharedRow> mesh_rows(PlanArguments& a) {
                              "repeatable")}};
 }
 
-std::vector<SharedRow> placed_rows(PlanArguments& a) {
+std::vector<SharedRow> storage_rows(PlanArguments& a) {
   return {
-      {kPlan, option("--placed", a.placed, "FILE",
+      {kPlan, option("--storage", a.storage, "FILE",
                      "instead of all these: a JSON file of tensors, rules and "
                      "what each rank already stores (docs/plan.md)")}};
 }
@@ -310,7 +310,7 @@ OptionRows plan_options(Planning planning, PlanArguments& a) {
   constexpr const char* kCluster = "Cluster";
   return joined(
       {rows(kInput, input_rows(a)), of_planner(kInput, PlannerGroup::kInput),
-       rows(kMeshes, mesh_rows(a)), rows(kInput, placed_rows(a)),
+       rows(kMeshes, mesh_rows(a)), rows(kInput, storage_rows(a)),
        rows("PyTorch", torch_rows(a)), rows("Rule", rule_rows(a)),
        of_planner("Planning", PlannerGroup::kPlanning),
        of_planner(kMemory, PlannerGroup::kMemory),

@@ -6,7 +6,7 @@
 #include "canzona/plan/validate/validate.h"
 #include "canzona/report/explain.h"
 #include "canzona/report/models_view.h"
-#include "canzona/report/placed_view.h"
+#include "canzona/report/storage_view.h"
 #include "canzona/report/plan_view.h"
 #include "canzona/report/runs/run_report.h"
 #include "canzona/report/shown_plan.h"
@@ -14,7 +14,7 @@
 #include "canzona/shapes/read_model.h"
 #include "cli/options.h"
 #include "cli/plan_input.h"
-#include "cli/plan_placed.h"
+#include "cli/plan_storage.h"
 #include "cli/verbs.h"
 
 namespace canzona::cli {
@@ -136,7 +136,7 @@ constexpr const char* kExplainExamples =
   canzona explain plan.json --audit
   canzona explain plan.json --html plan.html
 
-Plans of given storage (`canzona plan --placed`) are explained as well: --rank shows what a rank owns,
+Plans of given storage (`canzona plan --storage`) are explained as well: --rank shows what a rank owns,
 sends and does in a step.
 )";
 
@@ -192,15 +192,15 @@ Document explanation(const ExplainFlags& a, const ReportPlan& shown) {
 }
 
 // The same for a plan of given storage.
-Document explanation(const ExplainFlags& a, const PlacedPlan& plan) {
+Document explanation(const ExplainFlags& a, const StoragePlan& plan) {
   if (!a.rank.empty())
-    return explain_placed_rank(
+    return explain_storage_rank(
         plan, index_of(a.rank, index(plan.world), "--rank", "rank"));
-  if (!a.matrix.empty()) return explain_placed_matrix(plan, a.matrix);
-  return a.audit ? placed_audit(plan) : placed_view(plan);
+  if (!a.matrix.empty()) return explain_storage_matrix(plan, a.matrix);
+  return a.audit ? storage_audit(plan) : storage_view(plan);
 }
 
-Outcome explain_placed(const ExplainFlags& arguments, PlacedPlanFile file,
+Outcome explain_storage(const ExplainFlags& arguments, StoragePlanFile file,
                        const Output& out) {
   if (!file.violations.empty())
     throw ViolationsFound(cat("plan ", quoted(arguments.path), " is not sound"),
@@ -208,7 +208,7 @@ Outcome explain_placed(const ExplainFlags& arguments, PlacedPlanFile file,
   // A mistake in the request is found before anything is written.
   const Document answer = explanation(arguments, file.plan);
   if (!arguments.html.empty())
-    out.save(arguments.html, placed_html(file.plan), "report");
+    out.save(arguments.html, storage_html(file.plan), "report");
   out.result(answer, arguments.json);
   if (arguments.selectors() == 0)
     out.note("for more: --rank R, --matrix NAME or --audit");
@@ -219,8 +219,8 @@ Outcome run(const ExplainFlags& arguments, const Output& out) {
   if (arguments.selectors() > 1)
     throw UsageError(
         "--rank, --matrix and --audit: expected at most one of them");
-  if (auto placed = read_placed_plan(arguments.path))
-    return explain_placed(arguments, std::move(*placed), out);
+  if (auto storage = read_storage_plan(arguments.path))
+    return explain_storage(arguments, std::move(*storage), out);
   const ReportPlan shown = read_shown(arguments.path, arguments.memory);
   const Document answer = explanation(arguments, shown);
   if (!arguments.html.empty())
@@ -280,7 +280,7 @@ struct ValidateFlags {
 };
 
 int32_t world_of(const Plan& plan) { return plan.mesh.world(); }
-int32_t world_of(const PlacedPlan& plan) { return plan.world; }
+int32_t world_of(const StoragePlan& plan) { return plan.world; }
 
 // For a plan file of either kind.
 template <class File>
@@ -306,8 +306,8 @@ Outcome tell_validity(const ValidateFlags& arguments, const File& file,
 }
 
 Outcome run(const ValidateFlags& arguments, const Output& out) {
-  if (const auto placed = read_placed_plan(arguments.path))
-    return tell_validity(arguments, *placed, out);
+  if (const auto storage = read_storage_plan(arguments.path))
+    return tell_validity(arguments, *storage, out);
   return tell_validity(arguments, read_plan(arguments.path), out);
 }
 

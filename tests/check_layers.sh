@@ -104,7 +104,7 @@ check_include() {
 # "plan" stands for the files beside the folders, except make_plan and
 # option_table.
 plan_folders="plan makespan cost schedule predict layout search micro_groups \
-strategies option_table validate json placed make_plan"
+strategies option_table validate json storage make_plan"
 
 # plan_level <path in canzona/plan>: its number in that list; nothing for a
 # folder not known here.

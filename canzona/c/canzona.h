@@ -1,7 +1,7 @@
 /* Canzona's C interface: plans for given storage, and one rank's step on the
  * caller's memory.
  *
- *   canzona_plan *plan = canzona_plan_placed(json, length);
+ *   canzona_plan *plan = canzona_plan_new(json, length);
  *   canzona_step *step = canzona_step_new(plan, rank, "cpu", NULL, 1, NULL);
  *   … canzona_step_layout(step) says which memory it needs and what it does …
  *   canzona_step_bind(step, &memory);
@@ -29,7 +29,7 @@ extern "C" {
 #endif
 
 #define CANZONA_API __attribute__((visibility("default")))
-#define CANZONA_ABI 2
+#define CANZONA_ABI 3
 
 typedef struct canzona_plan canzona_plan;
 typedef struct canzona_step canzona_step;
@@ -61,8 +61,8 @@ CANZONA_API int canzona_qk_factors(const double* largest, int32_t heads,
                                    int32_t groups, double tau, double alpha,
                                    int32_t alone, double* factors);
 
-/* Plans (docs/plan.md: the JSON of placed storage, and of its plan). */
-CANZONA_API canzona_plan* canzona_plan_placed(const char* json, int64_t length);
+/* Plans (docs/plan.md: the JSON of given storage, and of its plan). */
+CANZONA_API canzona_plan* canzona_plan_new(const char* json, int64_t length);
 CANZONA_API const char* canzona_plan_json(canzona_plan* plan);
 CANZONA_API const char* canzona_plan_digest(canzona_plan* plan);
 /* Describes what a rank does in a step; rank -1: the plan as a whole. */

@@ -61,7 +61,7 @@ TEST(CInterface, KeepsErrorsByThread) {
 
 // Two ranks, a matrix cut by rows, a vector that both store.
 constexpr const char* kRequest = R"({
-  "canzona_placed": 1, "world": 2,
+  "canzona_storage": 1, "world": 2,
   "groups": [{"rule": "muon", "options": {"preset": "torch"}},
              {"rule": "adamw", "options": {}}],
   "tensors": [
@@ -71,7 +71,7 @@ constexpr const char* kRequest = R"({
      "stored": [[[[0], [3]]], [[[0], [3]]]]}]})";
 
 canzona_plan* plan_of_text(const std::string& text) {
-  return canzona_plan_placed(text.data(), static_cast<int64_t>(text.size()));
+  return canzona_plan_new(text.data(), static_cast<int64_t>(text.size()));
 }
 
 // Runs work() in a forked child; returns its exit status.
@@ -113,16 +113,16 @@ TEST(CPlan, IsTheSameForTheSameRequest) {
 
 TEST(CPlan, ReadsNoFurtherThanTheLength) {
   const std::string text = std::string(kRequest) + "not JSON";
-  canzona_plan* plan = canzona_plan_placed(
+  canzona_plan* plan = canzona_plan_new(
       text.data(), static_cast<int64_t>(std::string(kRequest).size()));
   EXPECT_THAT(plan, NotNull());
   canzona_plan_free(plan);
 }
 
 TEST(CPlan, RefusesWhatIsNoRequest) {
-  EXPECT_THAT(canzona_plan_placed(nullptr, 0), IsNull());
+  EXPECT_THAT(canzona_plan_new(nullptr, 0), IsNull());
   EXPECT_THAT(canzona_error(), HasSubstr("json is NULL"));
-  EXPECT_THAT(canzona_plan_placed("{}", -1), IsNull());
+  EXPECT_THAT(canzona_plan_new("{}", -1), IsNull());
   EXPECT_THAT(canzona_error(), HasSubstr("is -1, expected 0 or more"));
   EXPECT_THAT(plan_of_text("{"), IsNull());
   EXPECT_EQ(canzona_error_kind(), CANZONA_USAGE_ERROR);

@@ -10,7 +10,7 @@ namespace canzona {
 namespace {
 
 // Writes where a state lies and its initial value.
-void write_state_memory(JsonWriter& out, const PlacedState& state) {
+void write_state_memory(JsonWriter& out, const ScheduledState& state) {
   out.field("memory", state.memory).field("at", state.at);
   out.member("shape").values(state.shape);
   out.field("initially",
@@ -18,17 +18,17 @@ void write_state_memory(JsonWriter& out, const PlacedState& state) {
 }
 
 // Writes the elements that this rank updates, as first and count.
-void write_kept(JsonWriter& out, const PlacedState& state) {
+void write_kept(JsonWriter& out, const ScheduledState& state) {
   out.member("kept").begin_array();
   for (const Extent& extent : state.kept)
     out.begin_array().value(extent.first).value(extent.count).end_array();
   out.end_array();
 }
 
-void write_states(JsonWriter& out, const PlacedSchedule& schedule,
+void write_states(JsonWriter& out, const RankSchedule& schedule,
                   int32_t tensor) {
   out.member("states").begin_array();
-  for (const PlacedState& state : schedule.states) {
+  for (const ScheduledState& state : schedule.states) {
     if (state.tensor != tensor || state.matrix >= 0) continue;
     out.begin_object().field("name", state.name);
     write_state_memory(out, state);
@@ -38,14 +38,14 @@ void write_states(JsonWriter& out, const PlacedSchedule& schedule,
   out.end_array();
 }
 
-void write_owned(JsonWriter& out, const PlacedPlan& plan,
-                 const PlacedSchedule& schedule, int32_t tensor) {
+void write_owned(JsonWriter& out, const StoragePlan& plan,
+                 const RankSchedule& schedule, int32_t tensor) {
   out.member("owned").begin_array();
-  for (const PlacedState& state : schedule.states) {
+  for (const ScheduledState& state : schedule.states) {
     if (state.tensor != tensor || state.matrix < 0) continue;
-    const PlacedMatrix& matrix = plan.matrices[index(state.matrix)];
+    const OwnedMatrix& matrix = plan.matrices[index(state.matrix)];
     out.begin_object().field("name", state.name);
-    out.field("matrix", placed_matrix_name(plan.tensors[index(tensor)], matrix))
+    out.field("matrix", matrix_name(plan.tensors[index(tensor)], matrix))
         .field("number", matrix.number)
         .field("first_row", matrix.first_row)
         .field("rows", matrix.rows)
@@ -61,11 +61,11 @@ void write_owned(JsonWriter& out, const PlacedPlan& plan,
   out.end_array();
 }
 
-void write_tensors(JsonWriter& out, const PlacedPlan& plan,
-                   const PlacedSchedule& schedule) {
+void write_tensors(JsonWriter& out, const StoragePlan& plan,
+                   const RankSchedule& schedule) {
   out.member("tensors").begin_array();
   for (int32_t t = 0; t < static_cast<int32_t>(plan.tensors.size()); ++t) {
-    const PlacedTensor& tensor = plan.tensors[index(t)];
+    const CutTensor& tensor = plan.tensors[index(t)];
     out.begin_object().field("name", tensor.name);
     out.field("dtype", to_string(tensor.dtype)).field("group", tensor.group);
     out.field("stored", stored_elements(plan, t, schedule.rank));
@@ -77,7 +77,7 @@ void write_tensors(JsonWriter& out, const PlacedPlan& plan,
 }
 
 // Writes what lies one after another in the slots, in elements of the wire.
-void write_all_to_all(JsonWriter& out, const PlacedSchedule& schedule,
+void write_all_to_all(JsonWriter& out, const RankSchedule& schedule,
                       const ScheduleEntry& entry, int64_t wire) {
   const auto side = [&](const char* at, const Extent& area, const char* counts,
                         std::vector<int64_t> bytes) {
@@ -91,7 +91,7 @@ void write_all_to_all(JsonWriter& out, const PlacedSchedule& schedule,
   side("receive_at", moved.target, "receive", moved.receive_bytes);
 }
 
-void write_broadcast(JsonWriter& out, const PlacedSchedule& schedule,
+void write_broadcast(JsonWriter& out, const RankSchedule& schedule,
                      const ScheduleEntry& entry) {
   out.field("group", entry.ranks_of).field("root", entry.root);
   out.field("at", schedule.slot_element(entry, entry.all.first, 1));
@@ -119,7 +119,7 @@ void write_exchange(JsonWriter& out, const ScheduleEntry& entry) {
   blocks("receive", moved.target, moved.receive_bytes, moved.receive_offsets);
 }
 
-void write_actions(JsonWriter& out, const PlacedSchedule& schedule,
+void write_actions(JsonWriter& out, const RankSchedule& schedule,
                    int64_t wire) {
   out.member("actions").begin_array();
   for (const ScheduleEntry& entry : schedule.actions) {
@@ -139,8 +139,8 @@ void write_actions(JsonWriter& out, const PlacedSchedule& schedule,
 
 }  // namespace
 
-std::string layout_json(const PlacedPlan& plan,
-                        const PlacedSchedule& schedule) {
+std::string layout_json(const StoragePlan& plan,
+                        const RankSchedule& schedule) {
   JsonWriter out;
   out.begin_object().field("rank", schedule.rank).field("world", plan.world);
   out.field("wire", to_string(plan.options.wire));
@@ -160,7 +160,7 @@ namespace {
 
 constexpr int32_t kMostThreads = 1024;
 
-void check_request(const PlacedPlan& plan, const StepRequest& request) {
+void check_request(const StoragePlan& plan, const StepRequest& request) {
   if (request.rank < 0 || request.rank >= plan.world)
     throw UsageError(cat("canzona_step_new: rank ", request.rank,
                          ", expected 0 to ", plan.world - 1));
@@ -175,13 +175,13 @@ void check_request(const PlacedPlan& plan, const StepRequest& request) {
 
 }  // namespace
 
-std::byte* LentScratch::allocate(int64_t bytes) {
+std::byte* CallerScratch::allocate(int64_t bytes) {
   void* memory = allocator_.allocate(allocator_.context, bytes);
   if (memory == nullptr) throw std::bad_alloc();
   return static_cast<std::byte*>(memory);
 }
 
-void LentScratch::release(std::byte* memory) {
+void CallerScratch::release(std::byte* memory) {
   allocator_.release(allocator_.context, memory);
 }
 
@@ -197,13 +197,13 @@ StepHandle::StepHandle(std::shared_ptr<const PlanHandle> plan,
     // The second engine's shapes run beside those of the first; all its work
     // lies between two points in the first one's order.
     beside_ = make_cuda_engine(device_.number, nullptr, scratch);
-    step_ = std::make_unique<LentStep>(
+    step_ = std::make_unique<CallerStep>(
         plan_->plan(), request.rank,
         std::vector<Engine*>{engine_.get(), beside_.get()});
   } else {
     lanes_ = std::make_unique<Lanes>(request.threads,
                                      [] { return make_cpu_engine(); });
-    step_ = std::make_unique<LentStep>(plan_->plan(), request.rank, *lanes_);
+    step_ = std::make_unique<CallerStep>(plan_->plan(), request.rank, *lanes_);
   }
 }
 

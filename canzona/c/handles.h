@@ -1,4 +1,5 @@
-// The handles of canzona.h stand for plans, and for steps on lent memory.
+// The handles of canzona.h stand for plans, and for steps on the caller's
+// memory.
 #pragma once
 
 #include <atomic>
@@ -16,23 +17,23 @@
 #include "canzona/c/canzona.h"
 #include "canzona/linalg/cuda_device.h"
 #include "canzona/linalg/lanes.h"
-#include "canzona/plan/placed/placed_plan.h"
-#include "canzona/plan/placed/placed_schedule.h"
-#include "canzona/runtime/lent/lent_step.h"
+#include "canzona/plan/storage/storage_plan.h"
+#include "canzona/plan/storage/storage_schedule.h"
+#include "canzona/runtime/caller/caller_step.h"
 
 namespace canzona {
 
-// A canzona_plan is a plan of placed storage and its texts, which are made on
+// A canzona_plan is a plan of given storage and its texts, which are made on
 // first use and live as long as the handle. Any thread may call.
 class PlanHandle {
  public:
-  explicit PlanHandle(PlacedPlan plan) : plan_(std::move(plan)) {}
+  explicit PlanHandle(StoragePlan plan) : plan_(std::move(plan)) {}
 
-  const PlacedPlan& plan() const { return plan_; }
+  const StoragePlan& plan() const { return plan_; }
 
   // Returns the text of that name; calls `make` if there is none yet.
   const char* text(const std::string& name,
-                   const std::function<std::string(const PlacedPlan&)>& make) {
+                   const std::function<std::string(const StoragePlan&)>& make) {
     const std::lock_guard lock(mutex_);
     auto at = texts_.find(name);
     if (at == texts_.end()) at = texts_.emplace(name, make(plan_)).first;
@@ -40,7 +41,7 @@ class PlanHandle {
   }
 
  private:
-  const PlacedPlan plan_;
+  const StoragePlan plan_;
   std::mutex mutex_;
   std::map<std::string, std::string> texts_;
 };
@@ -49,8 +50,8 @@ class PlanHandle {
 std::shared_ptr<PlanHandle> plan_of(const canzona_plan* plan,
                                     const char* function);
 
-// A canzona_step is a step on lent memory, with the engines that execute it.
-// One thread at a time; a second one is refused.
+// A canzona_step is a step on the caller's memory, with the engines that
+// execute it. One thread at a time; a second one is refused.
 
 // Makes the arithmetic of a step that of IEEE 754 whatever floating-point mode
 // the caller's thread has, such as flushing denormals or another rounding
@@ -70,9 +71,9 @@ class PlainArithmetic {
 };
 
 // Scratch memory that the caller provides.
-class LentScratch : public Memory {
+class CallerScratch : public Memory {
  public:
-  explicit LentScratch(const canzona_allocator& allocator)
+  explicit CallerScratch(const canzona_allocator& allocator)
       : allocator_(allocator) {}
   std::byte* allocate(int64_t bytes) override;
   void release(std::byte* memory) override;
@@ -99,20 +100,20 @@ class StepHandle {
   StepHandle(const StepHandle&) = delete;
   StepHandle& operator=(const StepHandle&) = delete;
 
-  const PlacedPlan& plan() const { return plan_->plan(); }
+  const StoragePlan& plan() const { return plan_->plan(); }
   const NamedDevice& device() const { return device_; }
   const std::string& layout();
-  LentStep& step() { return *step_; }
+  CallerStep& step() { return *step_; }
 
   std::atomic_flag in_use;
 
  private:
   const std::shared_ptr<const PlanHandle> plan_;
   const NamedDevice device_;
-  std::optional<LentScratch> scratch_;
+  std::optional<CallerScratch> scratch_;
   std::unique_ptr<Lanes> lanes_;             // on a CPU
   std::unique_ptr<Engine> engine_, beside_;  // on a GPU
-  std::unique_ptr<LentStep> step_;
+  std::unique_ptr<CallerStep> step_;
   std::string layout_;
 };
 
@@ -127,7 +128,7 @@ class StepUse {
   StepUse& operator=(const StepUse&) = delete;
 
   StepHandle& handle() const { return *handle_; }
-  LentStep* operator->() const { return &handle_->step(); }
+  CallerStep* operator->() const { return &handle_->step(); }
 
  private:
   const PlainArithmetic plain_;
@@ -136,6 +137,6 @@ class StepUse {
 };
 
 // Writes the JSON of canzona_step_layout(): docs/c_interface.md.
-std::string layout_json(const PlacedPlan& plan, const PlacedSchedule& schedule);
+std::string layout_json(const StoragePlan& plan, const RankSchedule& schedule);
 
 }  // namespace canzona

@@ -4,9 +4,9 @@
 #include "canzona/c/calls.h"
 #include "canzona/c/canzona.h"
 #include "canzona/c/handles.h"
-#include "canzona/plan/placed/placed_json.h"
-#include "canzona/plan/placed/placed_plan.h"
-#include "canzona/report/placed_view.h"
+#include "canzona/plan/storage/storage_json.h"
+#include "canzona/plan/storage/storage_plan.h"
+#include "canzona/report/storage_view.h"
 #include "canzona/report/terminal.h"
 
 namespace canzona {
@@ -18,7 +18,7 @@ Handles<PlanHandle>& plan_handles() {
   return handles;
 }
 
-void check_rank(const PlacedPlan& plan, int32_t rank, const char* function) {
+void check_rank(const StoragePlan& plan, int32_t rank, const char* function) {
   if (rank < -1 || rank >= plan.world)
     throw UsageError(cat(function, ": rank ", rank, ", expected 0 to ",
                          plan.world - 1, ", or -1 for the whole plan"));
@@ -35,13 +35,13 @@ std::shared_ptr<PlanHandle> plan_of(const canzona_plan* plan,
 
 extern "C" {
 
-canzona_plan* canzona_plan_placed(const char* json, int64_t length) {
+canzona_plan* canzona_plan_new(const char* json, int64_t length) {
   return canzona::result_of([&] {
     using namespace canzona;
-    PlacedInput input = read_placed_input(
-        text_argument(json, length, "canzona_plan_placed", "json"));
+    StorageInput input = read_storage(
+        text_argument(json, length, "canzona_plan_new", "json"));
     auto plan = std::make_shared<PlanHandle>(
-        make_placed_plan(std::move(input.request), input.table()));
+        make_storage_plan(std::move(input.request), input.table()));
     return static_cast<canzona_plan*>(plan_handles().add(std::move(plan)));
   });
 }
@@ -49,7 +49,7 @@ canzona_plan* canzona_plan_placed(const char* json, int64_t length) {
 const char* canzona_plan_json(canzona_plan* plan) {
   return canzona::result_of([&] {
     return canzona::plan_of(plan, "canzona_plan_json")
-        ->text("json", canzona::placed_plan_to_json);
+        ->text("json", canzona::storage_plan_to_json);
   });
 }
 
@@ -64,9 +64,9 @@ const char* canzona_plan_explain(canzona_plan* plan, int32_t rank) {
     using namespace canzona;
     const auto handle = plan_of(plan, "canzona_plan_explain");
     check_rank(handle->plan(), rank, "canzona_plan_explain");
-    return handle->text(cat("rank ", rank), [rank](const PlacedPlan& placed) {
-      return rank < 0 ? print_text(placed_view(placed), Ink())
-                      : print_text(explain_placed_rank(placed, rank), Ink());
+    return handle->text(cat("rank ", rank), [rank](const StoragePlan& storage) {
+      return rank < 0 ? print_text(storage_view(storage), Ink())
+                      : print_text(explain_storage_rank(storage, rank), Ink());
     });
   });
 }
@@ -74,7 +74,7 @@ const char* canzona_plan_explain(canzona_plan* plan, int32_t rank) {
 const char* canzona_plan_html(canzona_plan* plan) {
   return canzona::result_of([&] {
     return canzona::plan_of(plan, "canzona_plan_html")
-        ->text("html", canzona::placed_html);
+        ->text("html", canzona::storage_html);
   });
 }
 

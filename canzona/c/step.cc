@@ -37,21 +37,21 @@ std::vector<To> pointers(From* const* array, size_t count) {
   return result;
 }
 
-LentMemory lent_memory(const StepHandle& handle, const LentStep& step,
+CallerMemory caller_memory(const StepHandle& handle, const CallerStep& step,
                        const canzona_memory& memory) {
   const size_t tensors = handle.plan().tensors.size();
-  LentMemory lent;
-  lent.weights = pointers<std::byte*>(memory.weights, tensors);
-  lent.masters = pointers<float*>(memory.masters, tensors);
-  lent.states =
+  CallerMemory given;
+  given.weights = pointers<std::byte*>(memory.weights, tensors);
+  given.masters = pointers<float*>(memory.masters, tensors);
+  given.states =
       pointers<float*>(memory.states, step.schedule().memories.size());
-  lent.slots = static_cast<std::byte*>(memory.slots);
-  lent.rooms = static_cast<std::byte*>(memory.rooms);
-  lent.numbers = memory.numbers;
-  return lent;
+  given.slots = static_cast<std::byte*>(memory.slots);
+  given.rooms = static_cast<std::byte*>(memory.rooms);
+  given.numbers = memory.numbers;
+  return given;
 }
 
-DType gradient_dtype(const PlacedTensor& tensor, int32_t dtype) {
+DType gradient_dtype(const CutTensor& tensor, int32_t dtype) {
   if (dtype == CANZONA_FP32) return DType::kFp32;
   if (dtype == CANZONA_BF16) return DType::kBf16;
   throw UsageError(cat("canzona_step_begin: the gradient of ",
@@ -59,18 +59,19 @@ DType gradient_dtype(const PlacedTensor& tensor, int32_t dtype) {
                        ", expected CANZONA_FP32 (0) or CANZONA_BF16 (1)"));
 }
 
-std::vector<LentGradient> lent_gradients(const PlacedPlan& plan,
+std::vector<CallerGradient> caller_gradients(const StoragePlan& plan,
                                          const canzona_gradient* gradients) {
-  std::vector<LentGradient> lent(plan.tensors.size());
-  for (size_t t = 0; t < lent.size(); ++t)
-    lent[t] = {static_cast<std::byte*>(gradients[t].data),
+  std::vector<CallerGradient> given(plan.tensors.size());
+  for (size_t t = 0; t < given.size(); ++t)
+    given[t] = {static_cast<std::byte*>(gradients[t].data),
                gradient_dtype(plan.tensors[t], gradients[t].dtype)};
-  return lent;
+  return given;
 }
 
-LentReplay lent_replay(const PlacedPlan& plan, const canzona_replay& replay) {
+CallerReplay caller_replay(const StoragePlan& plan,
+                           const canzona_replay& replay) {
   const std::span counts(replay.counts, plan.tensors.size());
-  LentReplay lent{.counts = {counts.begin(), counts.end()},
+  CallerReplay given{.counts = {counts.begin(), counts.end()},
                   .rates = {},
                   .skipped = replay.skipped,
                   .refused = replay.refused,
@@ -78,10 +79,10 @@ LentReplay lent_replay(const PlacedPlan& plan, const canzona_replay& replay) {
                   .skip = replay.skip != 0};
   for (const canzona_rate& rate :
        std::span(replay.rates, plan.groups.size()))
-    lent.rates.push_back({rate.number,
+    given.rates.push_back({rate.number,
                           static_cast<const std::byte*>(rate.live),
                           rate.is_double != 0 ? DType::kFp64 : DType::kFp32});
-  return lent;
+  return given;
 }
 
 RuleOptions read_options(std::string_view text) {
@@ -137,7 +138,7 @@ int canzona_step_bind(canzona_step* step, const canzona_memory* memory) {
       step, "canzona_step_bind", [&](const canzona::StepUse& use) {
         canzona::require_argument(memory, "canzona_step_bind", "memory");
         use->bind(
-            canzona::lent_memory(use.handle(), use.handle().step(), *memory));
+            canzona::caller_memory(use.handle(), use.handle().step(), *memory));
       });
 }
 
@@ -162,11 +163,11 @@ int canzona_step_begin(canzona_step* step, const canzona_gradient* gradients,
   constexpr const char* kName = "canzona_step_begin";
   return canzona::with_step(step, kName, [&](const canzona::StepUse& use) {
     using namespace canzona;
-    const PlacedPlan& plan = use.handle().plan();
+    const StoragePlan& plan = use.handle().plan();
     require_argument(gradients, kName, "gradients");
     require_argument(steps, kName, "steps");
     require_argument(rates, kName, "rates");
-    use->begin(lent_gradients(plan, gradients), {steps, plan.tensors.size()},
+    use->begin(caller_gradients(plan, gradients), {steps, plan.tensors.size()},
                {rates, plan.groups.size()});
   });
 }
@@ -225,14 +226,15 @@ int canzona_step_capture(canzona_step* step, const canzona_gradient* gradients,
   constexpr const char* kName = "canzona_step_capture";
   return canzona::with_step(step, kName, [&](const canzona::StepUse& use) {
     using namespace canzona;
-    const PlacedPlan& plan = use.handle().plan();
+    const StoragePlan& plan = use.handle().plan();
     require_argument(gradients, kName, "gradients");
     require_argument(replay, kName, "replay");
     require_argument(replay->counts, kName, "counts");
     require_argument(replay->rates, kName, "rates");
     require_argument(replay->skipped, kName, "skipped");
     require_argument(replay->refused, kName, "refused");
-    use->capture(lent_gradients(plan, gradients), lent_replay(plan, *replay));
+    use->capture(caller_gradients(plan, gradients), caller_replay(plan,
+                                                                  *replay));
   });
 }
 
@@ -240,7 +242,7 @@ int canzona_step_outcome(canzona_step* step, canzona_outcome* outcome) {
   return canzona::with_step(
       step, "canzona_step_outcome", [&](const canzona::StepUse& use) {
         canzona::require_argument(outcome, "canzona_step_outcome", "outcome");
-        const canzona::LentOutcome found = use->outcome();
+        const canzona::CallerOutcome found = use->outcome();
         *outcome = {found.skipped ? 1 : 0, found.nonfinite_tensor,
                     found.unlike ? 1 : 0, found.norm};
       });

@@ -21,7 +21,7 @@ using testing::IsNull;
 using testing::NotNull;
 
 constexpr const char* kOneRank = R"({
-  "canzona_placed": 1, "world": 1,
+  "canzona_storage": 1, "world": 1,
   "groups": [{"rule": "muon", "options": {"preset": "torch", "device": "cpu"}},
              {"rule": "adamw", "options": {}}],
   "tensors": [
@@ -35,7 +35,7 @@ constexpr double kRates[] = {0.1, 0.1};
 // A plan, a step and its memory.
 struct Trial {
   explicit Trial(const char* request = kOneRank, int32_t threads = 1)
-      : plan(canzona_plan_placed(request,
+      : plan(canzona_plan_new(request,
                                  static_cast<int64_t>(std::strlen(request)))),
         step(canzona_step_new(plan, 0, "cpu", nullptr, threads, nullptr)) {
     if (step == nullptr) return;
@@ -66,11 +66,11 @@ struct Trial {
     return canzona_step_bind(step, &memory);
   }
   int begin(int64_t number = 1) {
-    std::vector<canzona_gradient> lent;
+    std::vector<canzona_gradient> given;
     for (auto& values : gradients)
-      lent.push_back({values.data(), CANZONA_FP32});
-    const std::vector<int64_t> steps(lent.size(), number);
-    return canzona_step_begin(step, lent.data(), steps.data(), rates);
+      given.push_back({values.data(), CANZONA_FP32});
+    const std::vector<int64_t> steps(given.size(), number);
+    return canzona_step_begin(step, given.data(), steps.data(), rates);
   }
   int run_all() {
     int32_t at = 0;

@@ -204,7 +204,7 @@ constexpr size_t kLabel = 12;
 // A tensor split by head has hundreds of matrices that hardly differ.
 constexpr size_t kMaxExplained = 8;
 
-std::string placed_ranks(const SettledRequest& plan,
+std::string storage_ranks(const SettledRequest& plan,
                          std::span<const int32_t> ranks) {
   std::string out;
   for (const int32_t rank : ranks)
@@ -221,13 +221,13 @@ LabelledLines owner_lines(const SettledRequest& plan, const OwnerStory& story) {
   const std::string ranks =
       story.repeated && all.size() > 1
           ? fmt::format("none: {} ranks repeat the update", all.size())
-          : placed_ranks(plan, all);
+          : storage_ranks(plan, all);
   if (story.num_helpers > 0)
     return {{"owner",
-             placed_ranks(plan, all.first(all.size() - story.num_helpers))},
-            {"helper", placed_ranks(plan, all.last(story.num_helpers))}};
+             storage_ranks(plan, all.first(all.size() - story.num_helpers))},
+            {"helper", storage_ranks(plan, all.last(story.num_helpers))}};
   if (story.is_team)
-    return {{"team", ranks}, {"head", placed_ranks(plan, {&story.head, 1})}};
+    return {{"team", ranks}, {"head", storage_ranks(plan, {&story.head, 1})}};
   return {{story.has_blocks ? "owners" : "owner", ranks}};
 }
 

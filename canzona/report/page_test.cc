@@ -12,7 +12,7 @@ using testing::Not;
 
 constexpr std::string_view kKinds[] = {
     "runs.js",   "plan.js", "plan_drawings.js", "tensors.js",
-    "placed.js", "zero.js", "bars.js",          "cluster.js"};
+    "storage.js", "zero.js", "bars.js",          "cluster.js"};
 
 TEST(Page, AsksTheNetworkForNothing) {
   for (const std::string_view kind : kKinds) {

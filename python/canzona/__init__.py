@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from ._doctor import doctor
 from ._errors import Error, NumericalError, UsageError
 from ._library import load
-from ._placed import PlacedPlan
 from ._plan import Plan, plan
+from ._storage_plan import StoragePlan
 
 if TYPE_CHECKING:
     from .optim import SOAP, AdamW, Muon, Shampoo, Stored
@@ -39,7 +39,7 @@ __all__ = [
     "Error",
     "Muon",
     "NumericalError",
-    "PlacedPlan",
+    "StoragePlan",
     "Plan",
     "SOAP",
     "Shampoo",

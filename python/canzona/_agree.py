@@ -20,7 +20,7 @@ from typing import Any, Iterable, Mapping, Sequence
 import torch.distributed as dist
 
 from ._errors import UsageError
-from ._layout import Described, Layout, PlacedTensor, boxes_of, own_name
+from ._layout import CutTensor, Described, Layout, boxes_of, own_name
 from ._meeting import identity_of, meet, spread
 from ._stored import Box, Cut
 from ._together import rebuilt, told
@@ -301,7 +301,7 @@ def _layout(
                 ]
             numbers = [ranks.index(r) for r in holders]
             layout.tensors.append(
-                PlacedTensor(name, p, own.shape, own.dtype, boxes[key], numbers)
+                CutTensor(name, p, own.shape, own.dtype, boxes[key], numbers)
             )
     return layout
 

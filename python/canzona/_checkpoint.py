@@ -510,8 +510,8 @@ def _put(
 
 
 def places_of(run: Run, parameter: int) -> Iterator[tuple[Any, int]]:
-    placed = run.layout.tensors[run.layout.mine[parameter]]
-    for first, count in placed.stored[run.layout.rank]:
+    held = run.layout.tensors[run.layout.mine[parameter]]
+    for first, count in held.stored[run.layout.rank]:
         place = tuple(slice(a, a + n) for a, n in zip(first, count))
         yield place, _elements(count)
 

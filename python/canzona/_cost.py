@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ._errors import UsageError
-from ._placed import PlacedPlan
+from ._storage_plan import StoragePlan
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,9 @@ def _read_file(path: Path) -> Any:
 
 def _check(table: Any) -> None:
     """Has the library plan something small with the table."""
-    PlacedPlan(
+    StoragePlan(
         {
-            "canzona_placed": 1,
+            "canzona_storage": 1,
             "world": 1,
             "groups": [{"rule": "adamw"}],
             "tensors": [{"name": "w", "shape": [1], "stored": [[[[0], [1]]]]}],

@@ -51,7 +51,7 @@ class Described:
 
 
 @dataclass
-class PlacedTensor:
+class CutTensor:
     """A tensor of the request: a parameter, or one of its untied copies."""
 
     name: str
@@ -66,7 +66,7 @@ class PlacedTensor:
 class Layout:
     ranks: list[int]  # global ranks of the world, ascending
     rank: int  # this one's number in it
-    tensors: list[PlacedTensor]
+    tensors: list[CutTensor]
     mine: list[int]  # by parameter: its tensor on this rank
     unclear: str = ""  # a parameter whose copies may be one tensor or several
     serial: int = 0  # of this agreement; all its ranks have the same

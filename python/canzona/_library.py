@@ -21,7 +21,7 @@ from typing import Any, Callable
 
 from ._errors import Error, NumericalError, UsageError
 
-ABI = 2
+ABI = 3
 NUMBERS = 16  # of a step, int64 each
 
 _USAGE_ERROR = 1
@@ -108,7 +108,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
         _int,
         (_pointer, _int32, _int32, _double, _double, _int32, _pointer),
     ),
-    "canzona_plan_placed": (_pointer, (_text, _int64)),
+    "canzona_plan_new": (_pointer, (_text, _int64)),
     "canzona_plan_json": (_text, (_pointer,)),
     "canzona_plan_digest": (_text, (_pointer,)),
     "canzona_plan_explain": (_text, (_pointer, _int32)),

@@ -40,13 +40,13 @@ from ._meeting import (
     require_backend,
     spread,
 )
-from ._placed import PlacedPlan
 from ._qk_clip import QkClip
 from ._request import make_request, rule_options
 from ._routing import ELEMENTS, Route
 from ._run import Run, Swapped
 from ._run_memory import Setup
 from ._state_edits import absorb
+from ._storage_plan import StoragePlan
 from ._together import together
 from ._warn import warn
 
@@ -233,7 +233,7 @@ class MatrixOptimizer(QkClip):
             )
         layout = agree(described, about, repeated, self._world())
         self._check_layout(layout)
-        plan = PlacedPlan(
+        plan = StoragePlan(
             make_request(
                 layout,
                 self._routes,
@@ -516,7 +516,7 @@ class MatrixOptimizer(QkClip):
     # Looking.
 
     @property
-    def plan(self) -> PlacedPlan:
+    def plan(self) -> StoragePlan:
         """Who computes what, and when: .explain(rank), .html(), .json."""
         return self._built().plan
 

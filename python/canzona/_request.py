@@ -8,10 +8,10 @@ from typing import Any, Mapping, Sequence
 
 from . import _options, _routing
 from ._errors import UsageError
-from ._layout import Layout, PlacedTensor
+from ._layout import CutTensor, Layout
 from ._library import load
-from ._placed import PlacedPlan
 from ._routing import ELEMENTS, Route
+from ._storage_plan import StoragePlan
 from ._stored import Box
 
 
@@ -25,17 +25,17 @@ def make_request(
     """`in_group`: the group of each parameter. The same on every rank."""
     written: dict[Any, int] = {}
     tensors = []
-    for number, placed in enumerate(layout.tensors):
-        route = routes[layout.described[placed.parameter].name]
-        entry = _tensor(placed, route)
-        entry["group"] = in_group[placed.parameter]
-        key = (id(placed.stored), tuple(entry["shape"]))
+    for number, held in enumerate(layout.tensors):
+        route = routes[layout.described[held.parameter].name]
+        entry = _tensor(held, route)
+        entry["group"] = in_group[held.parameter]
+        key = (id(held.stored), tuple(entry["shape"]))
         if key in written:
             entry["stored"] = {"like": written[key]}
         written.setdefault(key, number)
         tensors.append(entry)
     request = {
-        "canzona_placed": 1,
+        "canzona_storage": 1,
         "world": layout.world,
         "wire": config["wire"],
         "share_states": config["share_states"],
@@ -56,11 +56,11 @@ def make_request(
     return request
 
 
-def _tensor(placed: PlacedTensor, route: Route) -> dict[str, Any]:
-    shape, stored = placed.shape, placed.stored
+def _tensor(held: CutTensor, route: Route) -> dict[str, Any]:
+    shape, stored = held.shape, held.stored
     if route.rule != ELEMENTS and len(shape) != len(route.shape):
         stored = [
-            [_flat_box(placed.name, shape, b) for b in boxes]
+            [_flat_box(held.name, shape, b) for b in boxes]
             for boxes in stored
         ]
         shape = _routing.flattened(shape)
@@ -68,9 +68,9 @@ def _tensor(placed: PlacedTensor, route: Route) -> dict[str, Any]:
         shape = (1,)
         stored = [[((0,), (1,)) for _ in boxes] for boxes in stored]
     entry: dict[str, Any] = {
-        "name": placed.name,
+        "name": held.name,
         "shape": shape,
-        "dtype": placed.dtype,
+        "dtype": held.dtype,
         "stored": stored,
     }
     if route.splits:
@@ -137,7 +137,7 @@ def check_ranges(groups: Sequence[Mapping[str, Any]], device: str) -> None:
         for i in range(len(groups))
     ]
     request = {
-        "canzona_placed": 1,
+        "canzona_storage": 1,
         "world": 1,
         "wire": "fp32",
         "share_states": False,
@@ -146,6 +146,6 @@ def check_ranges(groups: Sequence[Mapping[str, Any]], device: str) -> None:
     }
     try:
         if tensors:
-            PlacedPlan(request).digest
+            StoragePlan(request).digest
     except UsageError as error:
         raise UsageError(_options.in_torchs_words(str(error))) from None

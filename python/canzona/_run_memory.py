@@ -17,8 +17,8 @@ import torch
 from ._errors import UsageError
 from ._gradients import Likeness
 from ._layout import Layout, is_dtensor, local
-from ._placed import PlacedPlan
 from ._step import NUMBERS, Step
+from ._storage_plan import StoragePlan
 
 _WIRES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
@@ -75,7 +75,7 @@ class Setup:
     """What a run is made from."""
 
     layout: Layout
-    plan: PlacedPlan
+    plan: StoragePlan
     names: list[str]
     device: torch.device
     wire: str

@@ -1,6 +1,6 @@
-"""One rank's step of a placed plan, on memory that is given by addresses.
+"""One rank's step of a held plan, on memory that is given by addresses.
 
-    plan = PlacedPlan(request)
+    plan = StoragePlan(request)
     step = Step(plan, rank=0)
     step.bind(weights, masters, states, slots, rooms, numbers)
     step.begin(gradients, steps=[1, 1], rates=[2e-3, 2e-3])
@@ -34,7 +34,7 @@ from ._library import (
     Replay,
     load,
 )
-from ._placed import PlacedPlan
+from ._storage_plan import StoragePlan
 
 FP32 = 0
 BF16 = 1
@@ -142,7 +142,7 @@ class Step:
 
     def __init__(
         self,
-        plan: PlacedPlan,
+        plan: StoragePlan,
         rank: int,
         *,
         device: str = "cpu",

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from ._errors import UsageError
-from ._placed import PlacedPlan
+from ._storage_plan import StoragePlan
 
 SUPPORTED = "0.19"
 _TABLE = "megatron.core.optimizer.emerging_optimizers"
@@ -75,7 +75,7 @@ def unregister() -> None:
         _table()["muon"], _replaced = _replaced, None
 
 
-def plan(optimizer: Any) -> list[PlacedPlan]:
+def plan(optimizer: Any) -> list[StoragePlan]:
     """The plans inside an optimizer of Megatron's: one for each TP group that
     has matrices of this rank. Before the first step this makes them, on all
     ranks."""

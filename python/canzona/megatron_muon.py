@@ -16,8 +16,8 @@ import torch
 import torch.distributed as dist
 
 from ._errors import UsageError
-from ._placed import PlacedPlan
 from ._routing import clean
+from ._storage_plan import StoragePlan
 from .megatron_layout import World, matrix_of, worlds_of
 from .optim import Muon as Inner
 
@@ -130,7 +130,7 @@ class Muon(torch.optim.Optimizer):
 
     # The plan.
 
-    def plans(self) -> list[PlacedPlan]:
+    def plans(self) -> list[StoragePlan]:
         """One for each TP group with matrices of this rank. The first call is
         a collective of these groups, unless a step was made."""
         return [part.inner.plan for part in self._built()]

@@ -11,12 +11,12 @@
 
 #include "canzona/base/files.h"
 #include "canzona/base/text.h"
-#include "canzona/plan/placed/placed_plan.h"
-#include "canzona/plan/placed/test_layouts.h"
+#include "canzona/plan/storage/storage_plan.h"
+#include "canzona/plan/storage/test_layouts.h"
 #include "canzona/plan/testing/test_toy_model.h"
 #include "canzona/report/cluster_view.h"
 #include "canzona/report/compare_view.h"
-#include "canzona/report/placed_view.h"
+#include "canzona/report/storage_view.h"
 #include "canzona/report/plan_view.h"
 #include "canzona/report/runs/run_report.h"
 #include "canzona/report/runs/test_runs.h"
@@ -99,13 +99,13 @@ ZeroComparison zero_sample(bool experts) {
 }
 
 // Writes a plan of FSDP over 100 ranks, which is more than get a bar each.
-void write_placed(const std::string& folder) {
-  std::vector<PlacedTensor> tensors;
+void write_storage(const std::string& folder) {
+  std::vector<CutTensor> tensors;
   for (const char* name : {"up", "down", kHostile})
     tensors.push_back(
-        placed_tensor(name, {400, 64}, stored_by({400, 64}, {{100, 0}})));
-  write_file(folder + "/placed.html",
-             placed_html(make_placed_plan(placed_request(100, tensors))));
+        storage_tensor(name, {400, 64}, stored_by({400, 64}, {{100, 0}})));
+  write_file(folder + "/storage.html",
+             storage_html(make_storage_plan(storage_request(100, tensors))));
 }
 
 void write_cluster(const std::string& folder) {
@@ -144,7 +144,7 @@ int main(int argc, char** argv) {
   try {
     canzona::write_reports(argv[1]);
     canzona::write_runs(argv[1]);
-    canzona::write_placed(argv[1]);
+    canzona::write_storage(argv[1]);
     canzona::write_zero(argv[1]);
     canzona::write_cluster(argv[1]);
     canzona::write_meshes(argv[1]);

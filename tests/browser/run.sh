@@ -184,7 +184,7 @@ ran
 has_not '<img'
 has "$hostile"
 
-open placed.html
+open storage.html
 ran
 has_not '<img'
 has "<th>$hostile"
@@ -259,7 +259,7 @@ frame.src = page;
 document.body.append(frame);
 </script></body></html>
 PAGE
-for page in small hostile large run runs hostile_run placed zero zero_experts \
+for page in small hostile large run runs hostile_run storage zero zero_experts \
   cluster mesh; do
   for width in 420 1400; do
     chrome --allow-file-access-from-files --window-size=1500,1000 --dump-dom \

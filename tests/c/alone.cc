@@ -93,7 +93,7 @@ size_t elements(const Json& shape) {
 class Rank {
  public:
   explicit Rank(const std::string& request)
-      : plan_(canzona_plan_placed(request.data(),
+      : plan_(canzona_plan_new(request.data(),
                                   static_cast<int64_t>(request.size()))),
         step_(canzona_step_new(plan_, 0, "cpu", nullptr, 1, nullptr)) {
     if (step_ == nullptr) fail("canzona_step_new");
@@ -128,16 +128,18 @@ class Rank {
   Rank& operator=(const Rank&) = delete;
 
   void take(uint64_t number, double rate) {
-    std::vector<canzona_gradient> lent;
+    std::vector<canzona_gradient> given;
     for (size_t t = 0; t < gradients_.size(); ++t) {
       const Json& tensor = layout_["tensors"][t];
       Values& its = gradients_[t];
       its.set(numbers(tensor["name"], number, tensor["stored"]));
-      lent.push_back({its.data(), its.wide ? CANZONA_FP32 : CANZONA_BF16});
+      given.push_back({its.data(), its.wide ? CANZONA_FP32 : CANZONA_BF16});
     }
-    const std::vector<int64_t> steps(lent.size(), static_cast<int64_t>(number));
+    const std::vector<int64_t> steps(given.size(),
+                                     static_cast<int64_t>(number));
     const std::vector<double> rates(layout_["num_groups"], rate);
-    if (canzona_step_begin(step_, lent.data(), steps.data(), rates.data()) != 0)
+    if (canzona_step_begin(step_, given.data(), steps.data(),
+                           rates.data()) != 0)
       fail("canzona_step_begin");
     for (size_t a = 0; a < layout_["actions"].size(); ++a)
       if (canzona_step_run(step_, static_cast<int32_t>(a)) != 0)

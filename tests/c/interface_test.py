@@ -57,7 +57,7 @@ class Package(unittest.TestCase):
             "import sys; sys.modules['torch'] = None\n"
             "import canzona\n"
             "plan = canzona.plan('qwen3-0.6b', 'dp=2', layout='fsdp2')\n"
-            "print(plan.json['world'], len(plan.decisions['owners']))\n"
+            "print(plan.json['world'], len(plan.decisions['decisions']['owners']))\n"
         )
         self.assertEqual(done.stdout.split(), ["2", "196"], done.stderr)
 
@@ -356,7 +356,7 @@ class Steps(unittest.TestCase):
 
     def test_a_plan_goes_on_in_a_forked_child(self):
         request = ranks.request_of(MODEL, ranks.GROUPS, ranks.rows(2))
-        plan = canzona.PlacedPlan(request)
+        plan = canzona.StoragePlan(request)
         explained = plan.explain(rank=0)
         child = os.fork()
         if child == 0:
@@ -365,17 +365,17 @@ class Steps(unittest.TestCase):
 
     def test_plans_travel_between_processes(self):
         request = ranks.request_of(MODEL, ranks.GROUPS, ranks.rows(2))
-        plan = canzona.PlacedPlan(request)
+        plan = canzona.StoragePlan(request)
         again = pickle.loads(pickle.dumps(plan))
         self.assertEqual(again.digest, plan.digest)
         self.assertEqual(len(plan.digest), 64)
-        self.assertEqual(plan.json["world"], 2)
+        self.assertEqual(plan.world, 2)
         self.assertIn("3 matrices", plan.explain())
         self.assertIn("wide.weight", plan.explain(rank=1))
         self.assertNotEqual(plan.explain(rank=0), plan.explain(rank=1))
         self.assertIn("<html", plan.html())
 
-    def test_audit_of_placed_storage(self):
+    def test_audit_of_given_storage(self):
         model = {
             "fused": ([8, 4], 0),
             "experts": ([2, 4, 4], 0),
@@ -383,7 +383,7 @@ class Steps(unittest.TestCase):
         }
         request = ranks.request_of(model, ranks.GROUPS, ranks.rows(2))
         request["tensors"][0]["splits"] = [4, 4]
-        plan = canzona.PlacedPlan(request)
+        plan = canzona.StoragePlan(request)
         rows = {row.pop("name"): row for row in plan.audit}
         self.assertEqual(
             list(rows),
@@ -399,7 +399,7 @@ class Steps(unittest.TestCase):
 
     def test_a_table_of_costs_is_part_of_the_request(self):
         request = ranks.request_of(MODEL, ranks.GROUPS, ranks.rows(2))
-        plain = canzona.PlacedPlan(request)
+        plain = canzona.StoragePlan(request)
         request["cost_table"] = {
             "format": "canzona.cost_table",
             "version": 1,
@@ -416,20 +416,20 @@ class Steps(unittest.TestCase):
                 }
             ],
         }
-        plan = canzona.PlacedPlan(request)
-        self.assertEqual(plan.json["cost"]["source"], "Toy 1")
-        self.assertEqual(plain.json["cost"]["source"], "nominal")
+        plan = canzona.StoragePlan(request)
+        self.assertEqual(plan.json["request"]["cost"]["source"], "Toy 1")
+        self.assertEqual(plain.json["request"]["cost"]["source"], "nominal")
         self.assertNotEqual(plan.digest, plain.digest)
         self.assertEqual(pickle.loads(pickle.dumps(plan)).digest, plan.digest)
         request["cost_table"]["measurements"][0]["rule"] = "moun"
         with self.assertRaisesRegex(canzona.UsageError, "cost_table.*moun"):
-            canzona.PlacedPlan(request)
+            canzona.StoragePlan(request)
 
     def test_requests_that_do_not_fit_are_refused(self):
         request = ranks.request_of(MODEL, ranks.GROUPS, ranks.rows(2))
         request["tensors"][0]["stored"][1] = []
         with self.assertRaisesRegex(canzona.UsageError, "wide.weight"):
-            canzona.PlacedPlan(request)
+            canzona.StoragePlan(request)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@
 #include "canzona/c/canzona.h"
 
 static const char request[] =
-    "{\"canzona_placed\": 1, \"world\": 1,"
+    "{\"canzona_storage\": 1, \"world\": 1,"
     " \"groups\": [{\"rule\": \"adamw\", \"options\": {}},"
     "             {\"rule\": \"muon\", \"options\": {\"device\": \"cpu\"}}],"
     " \"tensors\": [{\"name\": \"b\", \"shape\": [3], \"dtype\": \"fp32\","
@@ -43,8 +43,8 @@ int main(void) {
   canzona_step* step;
 
   if (tell() != 0) return 1;
-  plan = canzona_plan_placed(request, (int64_t)strlen(request));
-  if (plan == NULL) return fail("canzona_plan_placed");
+  plan = canzona_plan_new(request, (int64_t)strlen(request));
+  if (plan == NULL) return fail("canzona_plan_new");
   step = canzona_step_new(plan, 0, "cpu", NULL, 1, NULL);
   if (step == NULL) return fail("canzona_step_new");
   puts(canzona_step_layout(step));

@@ -11,7 +11,7 @@ import threading
 from array import array
 
 from canzona._library import NUMBERS
-from canzona._placed import PlacedPlan
+from canzona._storage_plan import StoragePlan
 from canzona._step import Step
 
 GROUPS = [
@@ -79,7 +79,7 @@ def replicas(world):
 def request_of(model, groups, layout, **options):
     world = len(layout([1]))
     return {
-        "canzona_placed": 1,
+        "canzona_storage": 1,
         "world": world,
         "groups": groups,
         "tensors": [
@@ -258,7 +258,7 @@ def on_all(memories, work):
 
 
 def make_ranks(model, groups, layout, **options):
-    plan = PlacedPlan(request_of(model, groups, layout, **options))
+    plan = StoragePlan(request_of(model, groups, layout, **options))
     return [
         RankMemory(plan, rank, model, layout)
         for rank in range(len(layout([1])))

@@ -185,7 +185,7 @@ for file in color json=on; do
   refuses "error: $file: " -- validate "$file"
 done
 echo '{' >'teams 4.json'
-refuses 'error: teams 4.json: ' -- plan --placed 'teams 4.json'
+refuses 'error: teams 4.json: ' -- plan --storage 'teams 4.json'
 model '[{"name": "teams=4 b", "shape": [0, 4]}]'
 refuses "'teams=4 b'" -- plan --model model.json --mesh dp=2
 refuses '--teams 2: homes' '; --teams auto plans without teams' -- \

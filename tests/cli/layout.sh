@@ -21,7 +21,7 @@ for layout in ddp fsdp2 hsdp:2; do
   prints 'owner'
 done
 cp plan.html out
-prints '"report":"placed"' '"world":8'
+prints '"report":"storage"' '"world":8'
 
 # What the file says, and what the options set.
 cp plan.json out
@@ -51,7 +51,7 @@ canzona plan $model --rule adamw --layout fsdp2 --mesh dp=2 --quiet
 exits 0
 prints 'adamw (24 tensors)'
 
-# Costs: from an option, or with a request of --placed.
+# Costs: from an option, or with a request of --storage.
 table='{"format": "canzona.cost_table", "version": 1, "device": "Toy 1",
   "kind": "cuda", "precision": "fp16", "date": "2025-03-31", "measurements": [
   {"rule": "muon", "algorithm": "gram", "options": {"newton_schulz": "gram"},
@@ -61,24 +61,24 @@ canzona plan $model --layout fsdp2 --mesh dp=2 --cost cost.json --quiet
 exits 0
 prints 'Toy 1'
 request() { # <members>
-  printf '{"canzona_placed": 1, "world": 1, "groups": [{"rule": "muon"}], %s
+  printf '{"canzona_storage": 1, "world": 1, "groups": [{"rule": "muon"}], %s
    "tensors": [{"name": "w", "shape": [4, 4],
-                "stored": [[[[0, 0], [4, 4]]]]}]}' "$1" >placed.json
+                "stored": [[[[0, 0], [4, 4]]]]}]}' "$1" >storage.json
 }
 request "\"cost_table\": $table,"
-canzona plan --placed placed.json -o plan.json --quiet
+canzona plan --storage storage.json -o plan.json --quiet
 exits 0
 prints 'Toy 1'
 cp plan.json first.json
-refuses --cost placed.json 'table of its own' -- \
-  plan --placed placed.json --cost cost.json
+refuses --cost storage.json 'table of its own' -- \
+  plan --storage storage.json --cost cost.json
 request ''
-canzona plan --placed placed.json --cost cost.json -o plan.json --quiet
+canzona plan --storage storage.json --cost cost.json -o plan.json --quiet
 exits 0
 cmp -s plan.json first.json || fail 'the same table gave another plan'
 request '"cost_table": {"format": "canzona.cost_tabel"},'
-refuses 'placed.json: cost_table' "'canzona.cost_tabel'" -- \
-  plan --placed placed.json
+refuses 'storage.json: cost_table' "'canzona.cost_tabel'" -- \
+  plan --storage storage.json
 printf '{}' >cost.json
 refuses 'cost.json' "'format'" -- \
   plan $model --layout fsdp2 --mesh dp=2 --cost cost.json

@@ -1,7 +1,7 @@
 // Lays out one round of a rank in its slot, whoever stores the matrices: W,
 // what this rank computes, by the rank that stores it, and S, what others
 // compute of its pieces, by owner. What follows from there is up to a subclass:
-// rounds.cc, for our own layouts, and placed/placed_moves.cc, for given
+// rounds.cc, for our own layouts, and storage/storage_rounds.cc, for given
 // storage.
 //
 // Made from the plan alone; no memory is touched. One thread.

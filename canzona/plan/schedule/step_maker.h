@@ -1,6 +1,6 @@
 // Puts the entries of a step in order, whoever stores the matrices: what an
 // entry is, its ranks and its bytes, a subclass says (entries.h, or
-// placed/placed_schedule.h).
+// storage/storage_schedule.h).
 //
 //   gather(k+2), gather(k+1) ‖ transform(k) ‖ scatter(k−1)
 //

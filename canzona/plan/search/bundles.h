@@ -79,7 +79,7 @@ void deal_narrowest_first(Bundles& bundles);
 // critical. Deterministic; `budget` limits the number of exchanges tried.
 void exchange_items(Bundles& bundles, int64_t budget);
 
-// Groups bundles into homes: which tp bundles are placed at one home. Any rank
+// Groups bundles into homes: which tp bundles are storage at one home. Any rank
 // may carry any bundle of its zone, so this changes no load, only the cost and
 // memory of each home.
 //

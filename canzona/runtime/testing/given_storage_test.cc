@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "canzona/plan/placed/placed_plan.h"
-#include "canzona/runtime/lent/test_lent.h"
+#include "canzona/plan/storage/storage_plan.h"
+#include "canzona/runtime/caller/test_caller.h"
 #include "canzona/runtime/testing/test_plans.h"
 #include "canzona/runtime/testing/test_states.h"
 #include "canzona/runtime/testing/test_trial.h"
@@ -41,14 +41,14 @@ void run_own(const Plan& plan, int steps, OwnRun& run) {
   run_trial(trial);
 }
 
-PlacedRequest given(const Plan& plan, const OwnRun& run) {
-  PlacedRequest request;
+StorageRequest given(const Plan& plan, const OwnRun& run) {
+  StorageRequest request;
   request.world = plan.mesh.world();
   request.groups = {{plan.rule, plan.rule_options}, {"adamw", {}}};
   request.options.capacity_bytes = plan.options.capacity_bytes;
   for (size_t t = 0; t < plan.model.tensors.size(); ++t) {
     const Tensor& tensor = plan.model.tensors[t];
-    PlacedTensor& out = request.tensors.emplace_back();
+    CutTensor& out = request.tensors.emplace_back();
     out.name = tensor.name;
     out.shape = tensor.shape;
     const int32_t first = plan.first_matrix[t], end = plan.first_matrix[t + 1];
@@ -92,14 +92,15 @@ Whole run_given(const Plan& plan, const OwnRun& run, int steps) {
     for (int64_t step = 1; step <= steps; ++step)
       gradients[index(step)].push_back(mean_gradient(plan, t, step));
   }
-  LentTrial trial{.plan = make_placed_plan(given(plan, run)), .steps = steps};
+  CallerTrial trial{.plan = make_storage_plan(given(plan, run)),
+                    .steps = steps};
   trial.weight = [&](int32_t t, int64_t i) {
     return weights[index(t)][index(i)];
   };
   trial.gradient = [&](int32_t t, int64_t step, int64_t i) {
     return gradients[index(step)][index(t)][index(i)];
   };
-  return run_lent(trial).values;
+  return run_caller(trial).values;
 }
 
 // "optim/momentum/w" is "momentum of w" there, and an owner's state also says
