@@ -21,7 +21,9 @@ constexpr int64_t kMaxStorageFileValues = 30'000'000;
 
 // True if the text says so itself, however broken it is.
 bool claims_to_be_storage(const std::string& text) {
-  if (text.find(kStoragePlanFormat) == std::string::npos) return false;
+  if (text.find(kFormerFormat) == std::string::npos &&
+      text.find(kMadeByCaller) == std::string::npos)
+    return false;
   try {
     return is_storage_plan(
         parse_json(text, {.what = "plan",
@@ -143,7 +145,7 @@ Outcome plan_storage(const PlanArguments& arguments, const Output& out) {
   std::optional<CostTable> table;
   if (!arguments.cost.empty()) table = read_cost_table(arguments.cost);
   const Clock::time_point start = Clock::now();
-  StorageInput input = read_storage_input(
+  StorageInput input = read_storage(
       read_file(path, kMaxStorageFile, "given storage"), path);
   if (table && input.cost)
     throw UsageError(cat("--cost ", quoted(arguments.cost), ": ",

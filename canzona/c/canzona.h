@@ -29,7 +29,7 @@ extern "C" {
 #endif
 
 #define CANZONA_API __attribute__((visibility("default")))
-#define CANZONA_ABI 2
+#define CANZONA_ABI 3
 
 typedef struct canzona_plan canzona_plan;
 typedef struct canzona_step canzona_step;

@@ -94,7 +94,7 @@ bad() { # <words…> -- <arguments>
   refuses "$@" $model
 }
 bad '--master remainder' 'have no masters' '--dtype bf16' -- \
-  plan $model --layout fsdp2 --mesh dp=2 --master remainder
+  plan --layout fsdp2 --mesh dp=2 --master remainder
 bad --layout "'fsdp'" "did you mean 'fsdp2'" -- \
   plan --layout fsdp --mesh dp=4
 bad --layout "'hsdp'" 'hsdp:N' -- plan --layout hsdp --mesh dp=4
