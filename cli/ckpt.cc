@@ -1,5 +1,5 @@
 // `canzona ckpt`: shows and checks checkpoints, removes old ones, and converts
-// weights to and from Hugging Face folders.
+// weights to Hugging Face folders.
 #include <unistd.h>
 
 #include <filesystem>
@@ -10,7 +10,6 @@
 #include "canzona/base/error.h"
 #include "canzona/base/files.h"
 #include "canzona/base/text.h"
-#include "canzona/data/tokenizer.h"
 #include "canzona/train/model_source.h"
 #include "cli/ckpt_view.h"
 #include "cli/options.h"
@@ -32,7 +31,6 @@ Examples:
   canzona ckpt verify runs/one
   canzona ckpt prune runs/one --keep-last 2 --dry-run
   canzona ckpt export runs/one --hf out/one --dtype bf16
-  canzona ckpt import-hf Qwen3-0.6B --out runs/qwen/ckpt
 
 Exit status: 0 success, 2 no such folder or option, 3 a checkpoint is damaged or cannot be read by
 this version, 6 the disk is full or reports an error.
@@ -93,24 +91,11 @@ Examples:
   canzona ckpt export runs/one/ckpt/step_00001000 --hf out/one --max-shard-size 2GB --json
 )";
 
-constexpr const char* kImportExamples =
-    R"(FOLDER has a config.json of Qwen3, Qwen3-MoE or Llama 3, and model.safetensors, or several files
-with model.safetensors.index.json, in fp32, bf16 or fp16. It is converted to an fp32 checkpoint of
-step 0, DIR/step_00000000, with hashes of every byte. The checkpoint holds weights but no optimizer
-states, so a run starts from it (canzona train --init DIR) instead of resuming. canzona train --init
-also accepts FOLDER itself. Links are not followed: copy a hub cache with cp -rL. Name prefixes of
-PyTorch's wrappers (module., _orig_mod., those of FSDP) are removed.
-
-Examples:
-  canzona ckpt import-hf Qwen3-0.6B --out runs/qwen/ckpt
-  canzona train --init runs/qwen/ckpt --data book.txt --run runs/tuned
-)";
-
 struct CkptFlags {
   std::string path;
   std::string pattern;
   std::optional<int64_t> step;
-  std::string folder;  // the output: of Hugging Face, or of checkpoints
+  std::string folder;  // the output
   std::string dtype = "fp32";
   std::string max_shard_size = "5GB";
   int64_t keep_last = 0;
@@ -280,43 +265,6 @@ Outcome export_weights(const CkptFlags& a, const Output& out) {
   return Outcome::kDone;
 }
 
-// Returns the whole tokenizer.json of a folder, with a note if it cannot be
-// used; "" if there is none.
-std::string tokenizer_along(const std::string& folder, const Output& out) {
-  const std::string file = tokenizer_beside(folder);
-  if (file.empty()) return "";
-  std::string text = read_tokenizer_file(file);
-  try {
-    parse_tokenizer(text, file);
-  } catch (const UsageError& error) {
-    out.note(cat("note: the tokenizer was copied, but canzona cannot use it: ",
-                 error.what()));
-  }
-  return text;
-}
-
-Outcome import_weights(const CkptFlags& a, const Output& out) {
-  // Read before anything is created.
-  const std::string tokenizer = tokenizer_along(a.path, out);
-  const std::string there = tokenizer_beside(a.folder);
-  if (!tokenizer.empty() && !there.empty() &&
-      read_tokenizer_file(there) != tokenizer)
-    throw UsageError(cat(
-        "--out ", quoted(a.folder, 300), ": ", quoted(there, 300),
-        " differs from the tokenizer of the weights; choose another folder"));
-  const std::string from = without_slashes(a.path);
-  const HfImported made = import_hf(
-      from, without_slashes(a.folder),
-      cat("canzona ckpt import-hf, process ", ::getpid(), " on ", host_name()));
-  // `train --init` and `sample` look for it there.
-  if (!tokenizer.empty() && there.empty())
-    write_file(tokenizer_path(a.folder), tokenizer);
-  for (const std::string& note : made.notes)
-    out.note(cat("note: ", printable(note, 2000)));
-  out.result(ckpt_import_view(from, made), a.json);
-  return Outcome::kDone;
-}
-
 using CkptRun = Outcome (*)(const CkptFlags&, const Output&);
 
 struct CkptVerb {
@@ -326,15 +274,13 @@ struct CkptVerb {
   CkptRun run;
 };
 
-constexpr std::array<CkptVerb, 6> kCkptVerbs = {{
+constexpr std::array<CkptVerb, 5> kCkptVerbs = {{
     {"ls", "list the checkpoints of a run", kLsExamples, list_them},
     {"inspect", "show what is in a checkpoint", kInspectExamples, inspect},
     {"verify", "check every byte of checkpoints", kVerifyExamples, verify},
     {"prune", "remove old checkpoints", kPruneExamples, prune},
     {"export", "export weights for Hugging Face's transformers",
      kExportExamples, export_weights},
-    {"import-hf", "make a checkpoint from Hugging Face weights",
-     kImportExamples, import_weights},
 }};
 
 OptionRows options_of(const std::string& verb, CkptFlags& a) {
@@ -344,9 +290,7 @@ OptionRows options_of(const std::string& verb, CkptFlags& a) {
     if (std::ranges::find(verbs, verb) != verbs.end())
       rows.push_back(std::move(row));
   };
-  add({"import-hf"},
-      argument("FOLDER", a.path, "config.json and safetensors").required());
-  add({"ls", "inspect", "verify", "prune", "export"},
+  rows.push_back(
       argument("PATH", a.path, "a run, its ckpt folder or a checkpoint")
           .required());
   add({"inspect", "verify", "export"},
@@ -366,8 +310,6 @@ OptionRows options_of(const std::string& verb, CkptFlags& a) {
                       .offering({"fp32", "bf16"}));
   add({"export"}, option("--max-shard-size", a.max_shard_size, "BYTES",
                          "largest size of a file, such as 500MB; 0: one file"));
-  add({"import-hf"},
-      option("--out", a.folder, "DIR", "the folder of checkpoints").required());
   rows.push_back(json_flag(a.json));
   return rows;
 }
@@ -389,7 +331,7 @@ Verb add_ckpt(CLI::App& root) {
   VerbDeclaration ckpt{
       .name = "ckpt",
       .description =
-          "list, inspect, verify, prune, export and import checkpoints",
+          "list, inspect, verify, prune and export checkpoints",
       .footer = kCkptExamples,
       .run = [](const Output&) -> Outcome {
         throw InternalError("no verb of ckpt was parsed");

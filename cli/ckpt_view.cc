@@ -195,17 +195,4 @@ Document ckpt_export_view(const std::string& path, const std::string& folder,
   return out.table("files", files);
 }
 
-Document ckpt_import_view(const std::string& folder, const HfImported& made) {
-  Document out;
-  out.text(cat(
-      printable(folder, 300),
-      made.source == folder ? "" : cat(" (", printable(made.source, 300), ")"),
-      ": ", human_count(made.parameters), " parameters in ",
-      counted_text(made.tensors, "tensor"), ", ", human_bytes(made.bytes), ": ",
-      printable(made.path, 300), "\n"));
-  out.set("folder", folder).set("source", made.source).set("step", 0);
-  out.set("checkpoint", made.path).set("tensors", made.tensors);
-  return out.set("parameters", made.parameters).set("bytes", made.bytes);
-}
-
 }  // namespace canzona::cli

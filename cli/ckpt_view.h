@@ -50,6 +50,5 @@ Document ckpt_prune_view(const PruneReport& report, bool dry_run);
 // `path` is the checkpoint, `folder` where its weights are now.
 Document ckpt_export_view(const std::string& path, const std::string& folder,
                           const std::string& dtype, const HfExported& done);
-Document ckpt_import_view(const std::string& folder, const HfImported& made);
 
 }  // namespace canzona::cli

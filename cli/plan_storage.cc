@@ -21,7 +21,9 @@ constexpr int64_t kMaxStorageFileValues = 30'000'000;
 
 // True if the text says so itself, however broken it is.
 bool claims_to_be_storage(const std::string& text) {
-  if (text.find(kStoragePlanFormat) == std::string::npos) return false;
+  if (text.find(kFormerFormat) == std::string::npos &&
+      text.find(kMadeByCaller) == std::string::npos)
+    return false;
   try {
     return is_storage_plan(
         parse_json(text, {.what = "plan",
@@ -71,6 +73,12 @@ StorageOptions torch_options(const PlanArguments& arguments,
                             const PlanInput& input) {
   StorageOptions options;
   options.wire = dtype_of(arguments.wire, "--wire");
+  options.master = input.options.master;
+  if (options.master == MasterForm::kRemainder &&
+      dtype_of(arguments.dtype, "--dtype") != DType::kBf16)
+    throw UsageError(
+        "--master remainder: parameters in fp32 have no masters; add --dtype "
+        "bf16");
   options.share_states = arguments.share_states;
   options.ranks_per_node = input.options.ranks_per_node;
   options.teams = input.options.teams;
@@ -115,7 +123,8 @@ void refuse_planners_options(const PlanArguments& arguments) {
        "--split",    "--dtype",          "--wire",          "--share-states",
        "--rule",     "--rule-option",    "--newton-schulz", "--phases",
        "--capacity", "--ranks-per-node", "--cost",          "--teams",
-       "--link",     "--output",         "--html",          "--json"});
+       "--link",     "--output",         "--html",          "--json",
+       "--master"});
   if (!other.empty())
     throw UsageError(cat("--layout ", quoted(arguments.layout), ": ", other,
                          " cannot be combined with it: PyTorch decides where "
@@ -136,7 +145,7 @@ Outcome plan_storage(const PlanArguments& arguments, const Output& out) {
   std::optional<CostTable> table;
   if (!arguments.cost.empty()) table = read_cost_table(arguments.cost);
   const Clock::time_point start = Clock::now();
-  StorageInput input = read_storage_input(
+  StorageInput input = read_storage(
       read_file(path, kMaxStorageFile, "given storage"), path);
   if (table && input.cost)
     throw UsageError(cat("--cost ", quoted(arguments.cost), ": ",

@@ -151,8 +151,7 @@ ResumePoint point_at(const std::string& path, const std::string& run) {
   throw UsageError(
       cat("--resume ", quoted(wish, 300), ": the ", name, " in ",
           quoted(folder, 300),
-          " holds only weights, from canzona ckpt import-hf, and no state to "
-          "resume from; start a run from them with canzona train --init ",
+          " holds only weights and no state to resume from; start a run from them with canzona train --init ",
           printable(folder), " --run NEW_FOLDER"));
 }
 

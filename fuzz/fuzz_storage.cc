@@ -17,7 +17,7 @@
 namespace {
 
 void look_at_request(std::string_view text) {
-  canzona::StorageInput input = canzona::read_storage_input(text);
+  canzona::StorageInput input = canzona::read_storage(text);
   const canzona::StoragePlan plan =
       canzona::make_storage_plan(std::move(input.request), input.table());
   if (!canzona::validate(plan).empty()) std::abort();

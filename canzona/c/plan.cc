@@ -38,7 +38,7 @@ extern "C" {
 canzona_plan* canzona_plan_new(const char* json, int64_t length) {
   return canzona::result_of([&] {
     using namespace canzona;
-    StorageInput input = read_storage_input(
+    StorageInput input = read_storage(
         text_argument(json, length, "canzona_plan_new", "json"));
     auto plan = std::make_shared<PlanHandle>(
         make_storage_plan(std::move(input.request), input.table()));

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "canzona/plan/plan.h"
 
@@ -69,6 +70,23 @@ inline int32_t rank_in_part(const PlanPart& part, int32_t grid_rank,
   const int32_t per_stage = part.grid.ranks_per_stage();
   return grid_rank / per_stage * part.mesh.ranks_per_stage() +
          replica * per_stage + grid_rank % per_stage;
+}
+
+// Returns the world rank at home `home` of the tensor's buffer, in plane `t` of
+// the grid; with replicas, the rank in the first one.
+inline int32_t rank_of(const PlanPart& part, int32_t tensor, int32_t home,
+                       int32_t t) {
+  const Buffer& buffer = part.buffer_of(tensor);
+  return part.rank_in_whole(rank_in_part(
+      part, part.grid.rank(buffer.stage, part.stage_home(buffer, home), t), 0));
+}
+// Returns the ranks of all planes of the home, in order.
+inline std::vector<int32_t> ranks_of_home(const PlanPart& part, int32_t tensor,
+                                          int32_t home) {
+  std::vector<int32_t> ranks;
+  for (int32_t t = 0; t < part.grid.tp; ++t)
+    ranks.push_back(rank_of(part, tensor, home, t));
+  return ranks;
 }
 // Returns the node of a rank of the whole plan. For ranks of a part:
 // PlanPart::node_of.

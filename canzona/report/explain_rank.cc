@@ -206,9 +206,7 @@ constexpr std::array<ModuleTraffic, 2> kModuleTraffic = {
 void add_wire(const ReportPlan& shown, int32_t rank, Document& out) {
   const RankCost& own = shown.ranks[index(rank)];
   Listing rows;
-  for (int c = 0; c < kNumCollectives; ++c)
-    add_rank_wire(to_string(static_cast<Collective>(c)), own.wire[index(c)],
-                  rows);
+  add_rank_wire(own, rows);
   Members per_micro_batch;
   const PurposeBytes modules = zero_bytes(shown.plan, own, rank);
   for (const ModuleTraffic& traffic : kModuleTraffic) {

@@ -289,23 +289,6 @@ Document memory_view(const ReportPlan& shown) {
 
 namespace {
 
-Document wire_view(const ReportPlan& shown) {
-  Listing rows;
-  for (int c = 0; c < kNumCollectives; ++c) {
-    std::vector<WireBytes> ranks;
-    for (const RankCost& rank : shown.ranks)
-      ranks.push_back(rank.wire[index(c)]);
-    add_wire_spread(to_string(static_cast<Collective>(c)), ranks, rows);
-  }
-  return Document()
-      .title("Bytes per rank and step")
-      .table("", rows, "none: nothing moves");
-}
-
-}  // namespace
-
-namespace {
-
 std::string times_note(const ReportPlan& shown) {
   if (!shown.iteration)
     return "the optimizer step alone: sums of gradients, new parameters, "
@@ -418,7 +401,7 @@ Document plan_view(const ReportPlan& shown, bool complete) {
   Document out;
   out.set("report", "plan").add(request_view(shown)).add(routing_view(plan));
   out.add(balance_view(shown)).add(loads_view(shown)).add(zero_view(shown));
-  out.add(memory_view(shown)).add(wire_view(shown)).add(times_view(shown));
+  out.add(memory_view(shown)).add(wire_view(shown.ranks)).add(times_view(shown));
   out.add(phases_view(plan)).set("makespan", s.makespan.value());
   out.set("bound", s.bound.value()).set("mean", s.mean);
   if (may_have_teams(plan)) out.set("team_bound", s.team_bound.value());

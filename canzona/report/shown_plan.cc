@@ -239,6 +239,24 @@ Value wire_value(const RankCost& rank) {
   return out;
 }
 
+void add_rank_wire(const RankCost& rank, Listing& rows) {
+  for (int c = 0; c < kNumCollectives; ++c)
+    add_rank_wire(to_string(static_cast<Collective>(c)), rank.wire[index(c)],
+                  rows);
+}
+
+Document wire_view(const std::vector<RankCost>& ranks) {
+  Listing rows;
+  for (int c = 0; c < kNumCollectives; ++c) {
+    std::vector<WireBytes> all;
+    for (const RankCost& rank : ranks) all.push_back(rank.wire[index(c)]);
+    add_wire_spread(to_string(static_cast<Collective>(c)), all, rows);
+  }
+  return Document()
+      .title("Bytes per rank and step")
+      .table("", rows, "none: nothing moves");
+}
+
 bool add_rank_wire(std::string_view name, const WireBytes& w, Listing& rows) {
   if (w.sent() == 0 && w.received() == 0) return false;
   rows.add({{"", "<collective", name},
@@ -341,20 +359,6 @@ std::string ranks_text(const std::vector<int32_t>& ranks) {
     i = end;
   }
   return (ranks.size() == 1 ? "rank " : "ranks ") + join(runs, ", ");
-}
-
-int32_t rank_of(const PlanPart& plan, int32_t tensor, int32_t home, int32_t t) {
-  const Buffer& buffer = plan.buffer_of(tensor);
-  return plan.rank_in_whole(rank_in_part(
-      plan, plan.grid.rank(buffer.stage, plan.stage_home(buffer, home), t), 0));
-}
-
-std::vector<int32_t> ranks_of_home(const PlanPart& plan, int32_t tensor,
-                                   int32_t home) {
-  std::vector<int32_t> ranks;
-  for (int32_t t = 0; t < plan.grid.tp; ++t)
-    ranks.push_back(rank_of(plan, tensor, home, t));
-  return ranks;
 }
 
 namespace {

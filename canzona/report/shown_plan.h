@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "canzona/base/json_writer.h"
+#include "canzona/plan/coordinates.h"
 #include "canzona/plan/plan.h"
 #include "canzona/plan/predict/predict.h"
 #include "canzona/plan/predict/summary.h"
@@ -120,6 +121,9 @@ inline std::vector<MemoryKind> memory_kinds(const Plan& plan) {
   return memory_kinds(has_pools(plan));
 }
 
+// Shows what each rank moves in a step.
+Document wire_view(const std::vector<RankCost>& ranks);
+
 // Returns the ticks of one rank, or of one matrix, over a whole period.
 double period_load(const SettledRequest& plan, const RankCost& rank);
 double period_load(const SettledRequest& plan, const MatrixCost& cost);
@@ -179,6 +183,7 @@ Value wire_value(const RankCost& rank);
 // Add a row for what a rank moves in a collective; returns false if that is
 // nothing. The same for what each of all ranks sends.
 bool add_rank_wire(std::string_view name, const WireBytes& wire, Listing& rows);
+void add_rank_wire(const RankCost& rank, Listing& rows);
 void add_wire_spread(std::string_view name, const std::vector<WireBytes>& ranks,
                      Listing& rows);
 
@@ -227,13 +232,6 @@ std::string coordinates_text(const Mesh& mesh, int32_t rank);
 
 // "rank 3", "ranks 0 to 3", "ranks 0 to 1, 4 to 5". `ranks` is sorted.
 std::string ranks_text(const std::vector<int32_t>& ranks);
-
-// Returns the world rank at home `home` of the tensor's buffer, in plane `t` of
-// the grid; with replicas, the rank in the first one.
-int32_t rank_of(const PlanPart& plan, int32_t tensor, int32_t home, int32_t t);
-// Returns the ranks of all planes of the home, in order.
-std::vector<int32_t> ranks_of_home(const PlanPart& plan, int32_t tensor,
-                                   int32_t home);
 
 // Returns all ranks that compute the update of a matrix, in order: the owner, a
 // team, or all ranks that repeat the update; over all replicas.

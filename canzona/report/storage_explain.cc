@@ -35,24 +35,6 @@ std::vector<size_t> storage_owned(const StoragePlan& plan,
   return owned;
 }
 
-Listing owned_listing(const StoragePlan& plan, const StorageFigures& figures,
-                      int32_t rank) {
-  Listing out(kMostOwned);
-  for (const size_t i : storage_owned(plan, figures, rank)) {
-    const OwnedMatrix& m = plan.matrices[i];
-    const double cost = figures.work[i] / static_cast<double>(figures.period);
-    Row& row = out.add(
-        {{"name", "~matrix", storage_name(plan, i)},
-         {"", ">shape", dims_text({m.rows, m.cols})},
-         {"class", ">class", plan.class_of[index(m.tensor)]},
-         {"round", ">round", m.round, m.round < 0 ? "stays" : cat(m.round)},
-         {"load", ">cost", figures.work[i], cost_text(plan.cost_basis, cost)}});
-    row.set("rows", m.rows).set("cols", m.cols);
-    if (!m.team.empty()) row.set("team", m.team);
-  }
-  return out;
-}
-
 // Returns the number of elements that a rank stores of all tensors.
 int64_t stored_on(const StoragePlan& plan, int32_t rank) {
   int64_t sum = 0;
@@ -74,22 +56,18 @@ void add_heading(const StoragePlan& plan, const StorageFigures& figures,
       "\n  load        ", ratio_text(mean > 0 ? load / mean : 0), " × mean, ",
       cost_text(plan.cost_basis, load / static_cast<double>(figures.period)),
       " predicted per step\n  step        ",
-      human_seconds(figures.seconds[index(rank)]),
+      human_seconds(figures.ranks[index(rank)].step_seconds_mean),
       " with what it exchanges, predicted\n"));
   out.set("rank", rank).set("node", node).set("stored_elements", stored);
   out.set("load", load).set("mean_load", mean).set("period", figures.period);
-  out.set("step_seconds", figures.seconds[index(rank)]);
+  out.set("step_seconds", figures.ranks[index(rank)].step_seconds_mean);
 }
 
-void add_bytes(const StorageBytes& bytes, Document& out) {
+void add_bytes(const RankCost& rank, Document& out) {
   Listing rows;
-  add_rank_wire("gather to owners", bytes.gather, rows);
-  add_rank_wire("scatter of updates", bytes.scatter, rows);
-  add_rank_wire("broadcast to replicas", bytes.broadcast, rows);
-  add_rank_wire("exchange in teams", bytes.teams, rows);
-  add_rank_wire("all", bytes.total(), rows);
+  add_rank_wire(rank, rows);
   out.title("Bytes per step").table("", rows, "none");
-  out.set("bytes", storage_bytes_value(bytes));
+  out.set("bytes", wire_value(rank));
 }
 
 // Returns with whom an entry moves data.
@@ -214,13 +192,12 @@ Document explain_storage_rank(const StoragePlan& plan, int32_t rank) {
   const StorageFigures figures(plan);
   Document out;
   add_heading(plan, figures, rank, out);
-  const int64_t owned =
-      std::ranges::count_if(plan.matrices, [&](const OwnedMatrix& m) {
-        return std::ranges::count(m.owners(), rank) > 0;
-      });
-  out.title(cat("Computes ", counted(owned, "matrix")));
-  out.table("matrices", owned_listing(plan, figures, rank));
-  add_bytes(figures.bytes[index(rank)], out);
+  const std::vector<size_t> owned = storage_owned(plan, figures, rank);
+  Listing matrices(kMostOwned);
+  for (const size_t m : owned) add_matrix_row(plan, figures, m, matrices);
+  out.title(cat("Computes ", counted(std::ssize(owned), "matrix")));
+  out.table("matrices", matrices);
+  add_bytes(figures.ranks[index(rank)], out);
   add_storage_memory("Memory", storage_memory(plan, shown_schedule(plan, rank)),
                     out);
   add_actions(plan, rank, out);

@@ -91,6 +91,12 @@ void add_request(const StoragePlan& plan, Document& out) {
   out.set("seconds_per_tick", plan.cost_basis.seconds_per_tick);
 }
 
+double slowest_step(const StorageFigures& figures) {
+  return spread_over(figures.ranks, [](const RankCost& rank) {
+           return rank.step_seconds_mean;
+         }).max;
+}
+
 void add_balance(const StoragePlan& plan, const StorageFigures& figures,
                  Document& out) {
   const LoadSummary& s = plan.summary;
@@ -109,7 +115,7 @@ void add_balance(const StoragePlan& plan, const StorageFigures& figures,
                            static_cast<double>(s.makespan.value()) / period),
                  " per step, predicted"));
     out.line(cat("step ",
-                 human_seconds(*std::ranges::max_element(figures.seconds)),
+                 human_seconds(slowest_step(figures)),
                  " on the slowest rank, with what it exchanges, predicted"));
     out.title("Load of each rank")
         .text(load_picture({figures.loads, s.mean}, Ink(true)));
@@ -122,177 +128,100 @@ void add_balance(const StoragePlan& plan, const StorageFigures& figures,
   balance.set("makespan_over_mean", figures.makespan_over_mean);
   balance.set("idle_ranks", s.idle_ranks);
   balance.set("bytes_per_rank_max", s.bytes_per_rank_max.value());
-  balance.set("step_seconds", *std::ranges::max_element(figures.seconds));
+  balance.set("step_seconds", slowest_step(figures));
   out.add("balance", balance);
-}
-
-// Matrices, rounds and lines of each class.
-struct ClassFigures {
-  int64_t matrices = 0;
-  int64_t local = 0;  // those of which no piece moves
-  std::vector<int64_t> of_round;
-};
-
-std::vector<ClassFigures> class_figures(const StoragePlan& plan) {
-  std::vector<ClassFigures> out(plan.classes.size());
-  for (size_t c = 0; c < out.size(); ++c)
-    out[c].of_round.resize(index(plan.classes[c].num_rounds), 0);
-  for (const OwnedMatrix& m : plan.matrices) {
-    ClassFigures& own = out[index(plan.class_of[index(m.tensor)])];
-    ++own.matrices;
-    if (m.round < 0)
-      ++own.local;
-    else
-      ++own.of_round[index(m.round)];
-  }
-  return out;
 }
 
 void add_classes(const StoragePlan& plan, Document& out) {
   Listing rows;
-  const auto figures = class_figures(plan);
   for (size_t c = 0; c < plan.classes.size(); ++c) {
     const ReplicaClass& own = plan.classes[c];
+    int64_t matrices = 0, stay = 0;
+    for (const OwnedMatrix& m : plan.matrices) {
+      if (index(plan.class_of[index(m.tensor)]) != c) continue;
+      ++matrices;
+      stay += m.round < 0;
+    }
     const std::string over = few_ranks_text(own.lines.front());
     const int64_t more = std::ssize(own.lines) - 1;
     Row& row =
         rows.add({{"", "<class", c},
                   {"tensors", ">tensors", as_count(std::ssize(own.tensors))},
-                  {"matrices", ">matrices", as_count(figures[c].matrices)},
-                  {"stay", ">stay", as_count(figures[c].local)},
+                  {"matrices", ">matrices", as_count(matrices)},
+                  {"stay", ">stay", as_count(stay)},
                   {"rounds", ">rounds", as_count(own.num_rounds)},
                   {"", ">replicas", as_count(std::ssize(own.lines))},
                   {"exchanged_over", "<exchange over", over,
                    more == 0 ? over
                              : cat(over, " and ", counted(more, "line"),
                                    " more like it")}});
-    row.set("matrices_of_round", figures[c].of_round).set("lines", own.lines);
-    row.set("replicas", own.replicas);
+    row.set("lines", own.lines).set("replicas", own.replicas);
   }
   if (!plan.classes.empty()) out.title("Classes of replicas, and rounds");
   out.table("classes", rows);
 }
 
 void add_bytes(const StorageFigures& figures, Document& out) {
-  Listing rows;
   std::vector<Value> ranks;
-  const auto row = [&](const char* name, auto part) {
-    std::vector<WireBytes> all;
-    for (const StorageBytes& bytes : figures.bytes) all.push_back(part(bytes));
-    add_wire_spread(name, all, rows);
-  };
-  row("gather to owners", [](const StorageBytes& b) { return b.gather; });
-  row("scatter of updates", [](const StorageBytes& b) { return b.scatter; });
-  row("broadcast to replicas",
-      [](const StorageBytes& b) { return b.broadcast; });
-  row("exchange in teams", [](const StorageBytes& b) { return b.teams; });
-  row("all", [](const StorageBytes& b) { return b.total(); });
-  for (size_t r = 0; r < figures.loads.size(); ++r)
-    ranks.push_back(Members{{"rank", r},
-                            {"load", figures.loads[r]},
-                            {"step_seconds", figures.seconds[r]},
-                            {"bytes", storage_bytes_value(figures.bytes[r])}});
-  out.title("Bytes per rank and step").table("", rows, "none: nothing moves");
-  out.set("ranks", ranks);
+  for (size_t r = 0; r < figures.ranks.size(); ++r)
+    ranks.push_back(
+        Members{{"rank", r},
+                {"load", figures.loads[r]},
+                {"step_seconds", figures.ranks[r].step_seconds_mean},
+                {"bytes", wire_value(figures.ranks[r])}});
+  out.add(wire_view(figures.ranks)).set("ranks", ranks);
 }
 
-Value matrices_value(const StoragePlan& plan, const StorageFigures& figures) {
-  Listing out;
-  for (size_t i = 0; i < plan.matrices.size(); ++i) {
-    const OwnedMatrix& m = plan.matrices[i];
-    const CutTensor& tensor = plan.tensors[index(m.tensor)];
-    Row& row = out.add().set("name", matrix_name(tensor, m));
-    row.set("rows", m.rows).set("cols", m.cols);
-    row.set("rule", plan.groups[index(tensor.group)].rule);
-    row.set("class", plan.class_of[index(m.tensor)]);
-    row.set("owner", m.owner).set("round", m.round);
-    if (!m.team.empty()) row.set("team", m.team);
-    row.set("load", figures.work[i]);
-  }
-  return out.value();
-}
-
-Value elements_value(const StoragePlan& plan) {
-  Listing out;
-  for (const SharedElements& e : plan.elements) {
-    Row& row = out.add().set("name", plan.tensors[index(e.tensor)].name);
-    row.set("class", plan.class_of[index(e.tensor)]);
-    row.set("line", e.line).set("round", e.round);
-  }
-  return out.value();
-}
-
-// A matrix, or a tensor that is updated element by element.
-struct StorageAuditRow {
-  std::string name;
-  std::string rule;
-  bool is_matrix = true;
-  int32_t owner = -1;  // -1: every rank that stores it
-  std::string owners;  // of a matrix, in words
-  int32_t line = -1;   // for shared elements: the line that keeps the states
-  int32_t round = -1;
-  int64_t bytes = 0;   // of the whole parameter
-  double seconds = 0;  // predicted mean over a period; 0: not counted
-};
-
-std::vector<StorageAuditRow> storage_audit_rows(const StoragePlan& plan) {
-  const StorageFigures figures(plan);
-  std::map<int32_t, const SharedElements*> shared;
-  for (const SharedElements& e : plan.elements) shared[e.tensor] = &e;
-  std::vector<StorageAuditRow> rows;
-  for (size_t t = 0; t < plan.tensors.size(); ++t) {
-    const CutTensor& tensor = plan.tensors[t];
-    StorageAuditRow row;
-    row.rule = plan.groups[index(tensor.group)].rule;
-    const int64_t each = size_of(tensor.dtype);
-    const auto first = index(plan.first_matrix[t]);
-    const auto end = index(plan.first_matrix[t + 1]);
-    for (size_t i = first; i < end; ++i) {
-      const OwnedMatrix& m = plan.matrices[i];
-      row.name = matrix_name(tensor, m);
-      row.owner = m.owner;
-      row.owners = owners_text(m);
-      row.round = m.round;
-      row.bytes = m.rows * m.cols * each;
-      row.seconds = figures.work[i] / static_cast<double>(figures.period) *
-                    plan.cost_basis.seconds_per_tick;
-      rows.push_back(row);
-    }
-    if (first < end) continue;
-    row.name = tensor.name;
-    row.is_matrix = false;
-    row.bytes = whole_elements(tensor) * each;
-    if (const auto found = shared.find(static_cast<int32_t>(t));
-        found != shared.end()) {
-      row.line = found->second->line;
-      row.round = found->second->round;
-    }
-    rows.push_back(row);
-  }
-  return rows;
-}
-
-std::string audit_owner_text(const StorageAuditRow& row) {
-  if (row.is_matrix) return row.owners;
-  if (row.line >= 0) return fmt::format("line {}", row.line);
-  return "who stores it";
+// An element-wise tensor; where replicas share its states, a line keeps them.
+void add_elements_row(const StoragePlan& plan, int32_t t, Listing& rows) {
+  const CutTensor& tensor = plan.tensors[index(t)];
+  const auto shared =
+      std::ranges::find(plan.elements, t, &SharedElements::tensor);
+  const bool is_shared = shared != plan.elements.end();
+  const int32_t round = is_shared ? shared->round : -1;
+  Row& row = rows.add(
+      {{"name", "~tensor", tensor.name},
+       {"rule", "<rule", plan.groups[index(tensor.group)].rule},
+       {"", "<owner",
+        is_shared ? cat("line ", shared->line) : std::string("who stores it")},
+       {"round", ">round", round, round < 0 ? "" : cat(round)},
+       {"bytes", ">bytes",
+        as_bytes(whole_elements(tensor) * size_of(tensor.dtype))},
+       {"seconds", ">cost", 0.0, ""}});
+  if (is_shared)
+    row.set("line", shared->line).set("class", plan.class_of[index(t)]);
 }
 
 }  // namespace
 
+void add_matrix_row(const StoragePlan& plan, const StorageFigures& figures,
+                    size_t matrix, Listing& rows) {
+  const OwnedMatrix& m = plan.matrices[matrix];
+  const CutTensor& tensor = plan.tensors[index(m.tensor)];
+  const double seconds = figures.work[matrix] /
+                         static_cast<double>(figures.period) *
+                         plan.cost_basis.seconds_per_tick;
+  Row& row = rows.add(
+      {{"name", "~tensor", matrix_name(tensor, m)},
+       {"rule", "<rule", plan.groups[index(tensor.group)].rule},
+       {"", "<owner", owners_text(m)},
+       {"round", ">round", m.round, m.round < 0 ? "" : cat(m.round)},
+       {"bytes", ">bytes", as_bytes(m.rows * m.cols * size_of(tensor.dtype))},
+       {"seconds", ">cost", as_seconds(seconds)}});
+  row.set("rows", m.rows).set("cols", m.cols).set("owner", m.owner);
+  row.set("class", plan.class_of[index(m.tensor)]);
+  if (!m.team.empty()) row.set("team", m.team);
+  row.set("load", figures.work[matrix]);
+}
+
 Document storage_audit(const StoragePlan& plan) {
+  const StorageFigures figures(plan);
   Listing rows;
-  for (const StorageAuditRow& row : storage_audit_rows(plan)) {
-    Row& line = rows.add(
-        {{"name", "~tensor", row.name},
-         {"rule", "<rule", row.rule},
-         {row.is_matrix ? "owner" : "", "<owner", row.owner,
-          audit_owner_text(row)},
-         {"round", ">round", row.round, row.round < 0 ? "" : cat(row.round)},
-         {"bytes", ">bytes", as_bytes(row.bytes)},
-         {"seconds", ">cost", row.seconds,
-          row.seconds > 0 ? human_seconds(row.seconds) : ""}});
-    if (row.line >= 0) line.set("line", row.line);
+  for (int32_t t = 0; t < std::ssize(plan.tensors); ++t) {
+    const auto first = index(plan.first_matrix[index(t)]);
+    const auto end = index(plan.first_matrix[index(t) + 1]);
+    for (size_t m = first; m < end; ++m) add_matrix_row(plan, figures, m, rows);
+    if (first == end) add_elements_row(plan, t, rows);
   }
   return Document().table("", rows, "no tensors", 0).set("", rows.value());
 }
@@ -308,8 +237,10 @@ StorageFigures::StorageFigures(const StoragePlan& plan)
   for (size_t r = 0; r < loads.size(); ++r)
     for (size_t k = 0; k < steps.size(); ++k)
       loads[r] += static_cast<double>(steps[k] * by_kind[r][k]);
-  bytes = storage_bytes(basis, plan);
-  seconds = storage_step_seconds(plan);
+  ranks = storage_wire(basis, plan);
+  const std::vector<double> seconds = storage_step_seconds(plan);
+  for (size_t r = 0; r < ranks.size(); ++r)
+    ranks[r].step_seconds_mean = seconds[r];
   const auto makespan = static_cast<double>(plan.summary.makespan.value());
   const auto bound = static_cast<double>(plan.summary.bound.value());
   if (bound > 0) makespan_over_bound = makespan / bound;
@@ -344,21 +275,18 @@ Document storage_view(const StoragePlan& plan) {
   add_bytes(figures, out);
   add_storage_memory("Memory of the busiest rank",
                     storage_memory(plan, shown_schedule(plan, busiest)), out);
-  out.set("matrices", matrices_value(plan, figures));
-  out.set("shared_elements", elements_value(plan));
+  Listing matrices, shared;
+  for (size_t m = 0; m < plan.matrices.size(); ++m)
+    add_matrix_row(plan, figures, m, matrices);
+  for (const SharedElements& e : plan.elements)
+    add_elements_row(plan, e.tensor, shared);
+  out.set("matrices", matrices.value()).set("shared_elements", shared.value());
   return out.set("order", order_value("A step", busiest, kStorageOrderColumns,
                                       storage_order(plan, busiest)));
 }
 
 std::string storage_html(const StoragePlan& plan) {
   return make_page(to_json(storage_view(plan), 0), {"storage.js"});
-}
-
-Value storage_bytes_value(const StorageBytes& bytes) {
-  return {{"gather", wire_value(bytes.gather)},
-          {"scatter", wire_value(bytes.scatter)},
-          {"broadcast", wire_value(bytes.broadcast)},
-          {"teams", wire_value(bytes.teams)}};
 }
 
 std::string owners_text(const OwnedMatrix& matrix) {
@@ -371,40 +299,34 @@ std::string owners_text(const OwnedMatrix& matrix) {
   return cat("ranks ", join(words, ", "));
 }
 
-StorageMemory storage_memory(const StoragePlan& plan,
-                           const RankSchedule& schedule) {
-  StorageMemory memory;
+RankMemory storage_memory(const StoragePlan& plan,
+                         const RankSchedule& schedule) {
+  RankMemory memory;
   for (int32_t t = 0; t < std::ssize(plan.tensors); ++t) {
     const int64_t elements = stored_elements(plan, t, schedule.rank);
     const DType dtype = plan.tensors[index(t)].dtype;
-    memory.weights += elements * size_of(dtype);
-    memory.gradients += elements * size_of(dtype);
-    memory.masters += elements * master_bytes_per_element(dtype);
+    memory.parameters += Bytes(elements * size_of(dtype));
+    memory.gradients += Bytes(elements * size_of(dtype));
+    memory.master += Bytes(
+        elements * master_bytes_per_element(dtype, plan.options.master));
   }
   for (const int64_t elements : schedule.memories)
-    memory.states += elements * kBytesPerFp32;
-  memory.slots = schedule.slot_elements * size_of(plan.options.wire);
-  memory.rooms = schedule.room_bytes;
+    memory.states += Bytes(elements * kBytesPerFp32);
+  memory.buffers = Bytes(schedule.slot_elements * size_of(plan.options.wire) +
+                         schedule.room_bytes);
   return memory;
 }
 
-void add_storage_memory(const char* title, const StorageMemory& memory,
+void add_storage_memory(const char* title, const RankMemory& memory,
                        Document& out) {
   Listing rows;
-  Document json;
-  const auto row = [&](const char* key, const char* name, int64_t bytes) {
-    rows.add({{"", "<memory", name}, {"", ">bytes", as_bytes(bytes)}});
-    json.set(key, bytes);
+  const auto row = [&](const char* name, Bytes bytes) {
+    rows.add({{"", "<kind", name}, {"", ">bytes", as_bytes(bytes.value())}});
   };
-  row("weights", "weights", memory.weights);
-  row("gradients", "gradients, in the weights' dtype", memory.gradients);
-  row("masters", "fp32 masters", memory.masters);
-  row("states", "states", memory.states);
-  row("slots", "slots of the exchange", memory.slots);
-  row("rooms", "rooms of teams", memory.rooms);
-  row("total", "all", memory.total());
-  out.title(title).table("", rows);
-  out.add("memory", json);
+  for (const MemoryKind& kind : memory_kinds(false))
+    row(kind.name, memory.*kind.field);
+  row("total", memory.total());
+  out.title(title).table("", rows).set("memory", memory_value(memory));
 }
 
 }  // namespace canzona

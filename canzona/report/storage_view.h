@@ -27,8 +27,8 @@ struct StorageFigures {
   std::vector<double> loads;  // by rank: ticks over a period
   std::vector<double> work;   // by matrix: the same
   int64_t period = 1;
-  std::vector<StorageBytes> bytes;  // by rank, in one step
-  std::vector<double> seconds;     // by rank: the predicted step
+  // By rank: what it moves in a step, and its predicted seconds.
+  std::vector<RankCost> ranks;
 
   double makespan_over_bound = 1;
   double makespan_over_mean = 1;
@@ -44,6 +44,10 @@ Document explain_storage_rank(const StoragePlan& plan, int32_t rank);
 // a tensor with all its matrices; if unknown, UsageError names the nearest.
 Document explain_storage_matrix(const StoragePlan& plan,
                                 const std::string& name);
+
+// Adds a matrix to a table: its rule, who computes it and when, size and cost.
+void add_matrix_row(const StoragePlan& plan, const StorageFigures& figures,
+                    size_t matrix, Listing& rows);
 
 // Lists every tensor: its rule, how it is split, which rank computes it, its
 // size and its cost.
@@ -65,25 +69,10 @@ struct StorageOrder {
 };
 StorageOrder storage_order(const StoragePlan& plan, int32_t rank);
 
-Value storage_bytes_value(const StorageBytes& bytes);
-
-// The memory of a rank, by kind, in bytes.
-struct StorageMemory {
-  int64_t weights = 0;
-  int64_t gradients = 0;
-  int64_t masters = 0;
-  int64_t states = 0;
-  int64_t slots = 0;
-  int64_t rooms = 0;  // of teams
-
-  int64_t total() const {
-    return weights + gradients + masters + states + slots + rooms;
-  }
-};
-StorageMemory storage_memory(const StoragePlan& plan,
-                           const RankSchedule& schedule);
+RankMemory storage_memory(const StoragePlan& plan,
+                         const RankSchedule& schedule);
 // Adds it as a table, and to the JSON.
-void add_storage_memory(const char* title, const StorageMemory& memory,
+void add_storage_memory(const char* title, const RankMemory& memory,
                        Document& out);
 // Shows one batch per shape: the views do not know the engine's batch width.
 RankSchedule shown_schedule(const StoragePlan& plan, int32_t rank);

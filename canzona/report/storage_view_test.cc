@@ -37,7 +37,7 @@ TEST(StorageView, TellsOwnersLoadsRoundsAndBytes) {
                     HasSubstr("states of replicas are shared"),
                     HasSubstr(plan.digest), HasSubstr("× bound"),
                     HasSubstr("ranks 0 to 1 and 1 line more like it"),
-                    HasSubstr("broadcast to replicas")));
+                    HasSubstr("broadcast")));
 }
 
 TEST(StorageView, JsonHasEveryNumber) {

@@ -40,16 +40,17 @@ RankStore::RankStore(const PlanPart& part, const RankLayout& layout,
                      const PoolSizes& pools, Engine& engine,
                      Communicator* world)
     : rounded_(part.options.parameters == DType::kBf16),
+      form_(part.options.master),
       master_of_elements_(kept.num_in_matrices),
       slot_elements_(slot_elements),
       pool_sizes_(pools) {
-  const int64_t master =
-      rounded_ ? kept.num_in_matrices + kept.num_elements : 0;
+  const int64_t masters = (kept.num_in_matrices + kept.num_elements) *
+                          master_bytes_per_element(part.options);
   parameters_ = ReservedBlock(
       engine, layout.parameters.num_elements * parameter_bytes(), world);
   gradients_ = ReservedBlock(
       engine, layout.gradients.num_elements * kBytesPerFp32, world);
-  master_ = ReservedBlock(engine, master * kBytesPerFp32);
+  master_ = ReservedBlock(engine, masters);
   states_ = ReservedBlock(engine, updates.num_state_elements * kBytesPerFp32);
   slots_ = ReservedBlock(engine, kExchangeSlots * slot_elements * kBytesPerFp32,
                          world);
@@ -71,14 +72,12 @@ GroupMemory RankStore::group_memory(bool parameters_alike,
           .gradients_alike = gradients_alike};
 }
 
-float* RankStore::weights(const Piece& piece) const {
-  return rounded_ ? as_floats(master_) + piece.kept
-                  : as_floats(parameters_) + piece.parameter;
-}
-
-float* RankStore::weights(const KeptElements& elements) const {
-  return rounded_ ? as_floats(master_) + master_of_elements_ + elements.kept
-                  : as_floats(parameters_) + elements.parameter;
+StoredWeights RankStore::weights_at(int64_t parameter, int64_t master) const {
+  if (!rounded_) return {run_of(as_floats(parameters_) + parameter)};
+  uint16_t* rounded = rounded_copy(parameter);
+  if (form_ == MasterForm::kFp32)
+    return {run_of(as_floats(master_) + master), rounded};
+  return {{}, rounded, reinterpret_cast<uint16_t*>(master_.data()) + master};
 }
 
 uint16_t* RankStore::rounded_copy(int64_t element) const {
@@ -312,12 +311,13 @@ WaitWatch::~WaitWatch() {
 
 namespace {
 
-// `weights` are the run `in_shard` of the tensor's tp shard; `parameter` is
-// where that begins among the parameters.
+// `stored` are the run `in_shard` of the tensor's tp shard.
 void scale_run(Rank& rank, int32_t tensor, const Extent& in_shard,
-               int64_t parameter, float* weights) {
+               const StoredWeights& stored) {
   const auto found = rank.row_factors.find(tensor);
   if (found == rank.row_factors.end()) return;
+  const Arena::Scope scope(rank.engine.arena());
+  float* const weights = restored(rank.engine, stored, in_shard.count);
   float* next = weights;
   for (const Rectangle& r :
        shard_rectangles(rank.tensor(tensor), rank.part.grid.tp_ranks(),
@@ -326,9 +326,7 @@ void scale_run(Rank& rank, int32_t tensor, const Extent& in_shard,
       const float factor = found->second[index(row)];
       for (int64_t col = 0; col < r.num_cols; ++col) *next++ *= factor;
     }
-  if (rank.store.rounded())
-    rank.engine.round_to_bf16(rank.store.rounded_copy(parameter), weights,
-                              in_shard.count);
+  store(rank.engine, stored, weights, in_shard.count);
 }
 
 }  // namespace
@@ -336,11 +334,11 @@ void scale_run(Rank& rank, int32_t tensor, const Extent& in_shard,
 void scale_rows(Rank& rank, const KeptMatrix& matrix) {
   for (const Piece& piece : matrix.pieces)
     scale_run(rank, rank.tensor_of(matrix), {piece.in_shard, piece.elements()},
-              piece.parameter, rank.store.weights(piece));
+              rank.store.weights(piece));
 }
 
 void scale_rows(Rank& rank, const KeptElements& elements) {
-  scale_run(rank, elements.tensor, elements.in_shard, elements.parameter,
+  scale_run(rank, elements.tensor, elements.in_shard,
             rank.store.weights(elements));
 }
 
@@ -352,62 +350,16 @@ void add_pieces(const Rank& rank, size_t kept, TensorBatch& batch) {
     for (const KeptState& state : rank.updates.with_shard[kept])
       states.push_back(run_of(rank.store.states() + state.first + piece.kept -
                               matrix.kept.first));
+    const StoredWeights weights = rank.store.weights(piece);
     batch.add({.whole = matrix.dims,
                .count = piece.elements(),
                .grad = const_run(rank.store.gradients() + piece.gradient),
-               .weights = run_of(rank.store.weights(piece)),
+               .weights = weights.exact,
                .states = states,
-               .rounded = rank.store.rounded_copy(piece.parameter)});
+               .rounded = weights.rounded,
+               .remainder = weights.remainder});
   }
 }
-
-namespace {
-
-void set_piece(Rank& rank, int32_t tensor, const ExtentCopy& piece,
-               const float* shard) {
-  const int64_t first = rank.layout.parameters.offset_of(tensor, piece);
-  const float* from = shard + piece.from;
-  if (rank.store.rounded())
-    rank.engine.round_to_bf16(rank.store.rounded_copy(first), from,
-                              piece.count);
-  else
-    rank.engine.copy(
-        matrices(reinterpret_cast<float*>(rank.store.parameter(first)), 1,
-                 piece.count),
-        matrices(from, 1, piece.count));
-}
-
-void copy_to_masters(Rank& rank, int32_t tensor, const float* shard) {
-  const auto copy = [&](float* to, int64_t from, int64_t count) {
-    rank.engine.copy(matrices(to, 1, count), matrices(shard + from, 1, count));
-  };
-  for (const KeptMatrix& matrix : rank.kept.matrices) {
-    if (rank.tensor_of(matrix) != tensor) continue;
-    for (const Piece& piece : matrix.pieces)
-      copy(rank.store.weights(piece), piece.in_shard, piece.elements());
-  }
-  for (const KeptElements& elements : rank.kept.elements)
-    if (elements.tensor == tensor)
-      copy(rank.store.weights(elements), elements.in_shard.first,
-           elements.in_shard.count);
-}
-
-void get_run(Rank& rank, int64_t first, std::span<float> values) {
-  const int64_t bytes = std::ssize(values) * rank.store.parameter_bytes();
-  std::vector<std::byte> raw(index(bytes));
-  rank.engine.download(raw.data(), rank.store.parameter(first), bytes);
-  if (!rank.store.rounded()) {
-    std::copy_n(reinterpret_cast<const float*>(raw.data()), values.size(),
-                values.begin());
-    return;
-  }
-  const auto* halves = reinterpret_cast<const uint16_t*>(raw.data());
-  constexpr int kHalf = 16;
-  for (size_t i = 0; i < values.size(); ++i)
-    values[i] = std::bit_cast<float>(uint32_t{halves[i]} << kHalf);
-}
-
-}  // namespace
 
 const FlatLayout::Shard& stored_shard(const Rank& rank,
                                       const FlatLayout& layout,
@@ -440,60 +392,6 @@ GradientRuns gradient_runs(const std::vector<const Rank*>& ranks) {
       add(planned.counted, runs.counted);
   }
   return runs;
-}
-
-void set_parameter(Rank& rank, int32_t tensor, std::span<const float> shard) {
-  const int64_t count =
-      stored_shard(rank, rank.layout.parameters, tensor).count;
-  if (!std::cmp_equal(shard.size(), count))
-    throw UsageError(cat("set_parameter: ", shard.size(), " values for ",
-                         quoted(rank.tensor(tensor).name), ", whose shard has ",
-                         count));
-  if (count == 0) return;
-  Arena& arena = rank.engine.arena();
-  const Arena::Scope scope(arena);
-  auto* values = arena.take_array<float>(count);
-  rank.engine.upload(reinterpret_cast<std::byte*>(values),
-                     reinterpret_cast<const std::byte*>(shard.data()),
-                     count * kBytesPerFp32);
-  set_parameter_there(rank, tensor, values);
-  rank.settle();
-}
-
-void set_parameter_there(Rank& rank, int32_t tensor, const float* shard) {
-  stored_shard(rank, rank.layout.parameters, tensor);
-  for (const ExtentCopy& piece : rank.layout.parameters.pieces[index(tensor)])
-    set_piece(rank, tensor, piece, shard);
-  if (rank.store.rounded()) copy_to_masters(rank, tensor, shard);
-}
-
-void get_kept_parameter(Rank& rank, int32_t tensor, std::span<float> values) {
-  const FlatLayout& layout = rank.layout.parameters;
-  stored_shard(rank, layout, tensor);
-  int64_t kept = 0;
-  for (const ExtentCopy& piece : layout.pieces[index(tensor)])
-    kept += piece.count;
-  if (!std::cmp_equal(values.size(), kept))
-    throw UsageError(cat("get_kept: room for ", values.size(), " values of ",
-                         quoted(rank.tensor(tensor).name),
-                         ", of which this rank keeps ", kept));
-  int64_t done = 0;
-  for (const ExtentCopy& piece : layout.pieces[index(tensor)]) {
-    get_run(rank, layout.offset_of(tensor, piece),
-            values.subspan(index(done), index(piece.count)));
-    done += piece.count;
-  }
-}
-
-void get_whole_parameter(Rank& rank, int32_t tensor, std::span<float> shard) {
-  const FlatLayout& layout = rank.layout.parameters;
-  const FlatLayout::Shard& stored = stored_shard(rank, layout, tensor);
-  if (!layout.whole || !std::cmp_equal(shard.size(), stored.count))
-    throw UsageError(cat("get_parameter: room for ", shard.size(),
-                         " values of ", quoted(rank.tensor(tensor).name),
-                         ", whose shard has ", stored.count,
-                         layout.whole ? "" : " and is cut over several ranks"));
-  if (stored.count > 0) get_run(rank, stored.first, shard);
 }
 
 }  // namespace canzona

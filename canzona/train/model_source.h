@@ -134,7 +134,7 @@ double mean_loss(LocalDecoder& model, int64_t count, const ReadSequence& read,
 // Finds a model with its weights: a Hugging Face folder, a checkpoint, or a
 // run's folder (its newest checkpoint that verifies, or its final weights if
 // there is none or they are of a later step). `train --init` starts from one;
-// import-hf, sample and eval read it.
+// sample and eval read it.
 //
 //   const FoundModel found = find_model("Qwen3-0.6B");
 //   auto decoder = open_local_decoder(found, {.length = 256});
@@ -184,8 +184,8 @@ std::string checkpoint_store_in(const std::string& path);
 // Returns the configuration of the run that saved a checkpoint.
 TrainConfig saved_config(const CheckpointReader& reader);
 
-// False for weights from import_hf(): no run saved them, so there is nothing to
-// resume, and their configuration has no data or batches.
+// False for weights alone, as earlier versions made them of Hugging Face's:
+// there is nothing to resume, and no data or batches in the configuration.
 bool has_run_state(const CheckpointReader& reader);
 
 // Opens the weights after comparing names and shapes with the model's.
@@ -216,10 +216,9 @@ struct LocalSizes {
 std::unique_ptr<LocalDecoder> open_local_decoder(const FoundModel& found,
                                                  const LocalSizes& sizes);
 
-// Converts checkpoints to Hugging Face folders and back.
+// Converts checkpoints to Hugging Face folders.
 //
 //   HfExported done = export_hf(reader, {.folder = "out"});
-//   HfImported made = import_hf("Qwen3-0.6B", "runs/qwen/ckpt", "me");
 //
 // The folder appears by one rename, complete or not at all. One tensor at a
 // time is in memory. One thread at a time.
@@ -248,22 +247,5 @@ struct HfExported {
 // StorageError if there is not enough space.
 HfExported export_hf(const CheckpointReader& reader,
                      const HfExportRequest& request);
-
-struct HfImported {
-  // The folder that was read, or the newest checkpoint of a run.
-  std::string source;
-  std::vector<std::string> notes = {};  // for the user
-  std::string path;                     // "runs/qwen/ckpt/step_00000000"
-  int64_t tensors = 0;
-  int64_t parameters = 0;
-  int64_t bytes = 0;
-};
-
-// Makes a checkpoint of step 0 with the weights of a Hugging Face folder, or of
-// a run that has left such weights, as fp32 and without optimizer states;
-// `train --init` starts from it. `store` is the folder of checkpoints, which
-// must be empty; `owner` is shown to other processes that want it.
-HfImported import_hf(const std::string& folder, const std::string& store,
-                     const std::string& owner);
 
 }  // namespace canzona

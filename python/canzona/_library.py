@@ -21,7 +21,7 @@ from typing import Any, Callable
 
 from ._errors import Error, NumericalError, UsageError
 
-ABI = 2
+ABI = 3
 NUMBERS = 16  # of a step, int64 each
 
 _USAGE_ERROR = 1

@@ -79,7 +79,13 @@ class StoragePlan:
 
     @cached_property
     def json(self) -> dict[str, Any]:
+        """The plan as docs/plan.md describes it."""
         return json.loads(self.text)
+
+    @property
+    def world(self) -> int:
+        """The number of ranks."""
+        return self.json["storage"]["world"]
 
     @property
     def digest(self) -> str:
@@ -95,20 +101,21 @@ class StoragePlan:
         """Every matrix, and every tensor that is updated element by element:
         its rule, its owner and round (None: every rank updates what it stores;
         round -1: it never moves), and its cost in ticks."""
-        plan = self.json
+        request, decisions = self.json["request"], self.json["decisions"]
         ticks = {
-            tuple(row[:3]): row[3] + row[4] for row in plan["cost"]["ticks"]
+            tuple(row[:3]): row[3] + row[4] for row in request["cost"]["ticks"]
         }
-        decisions = zip(plan["owners"], plan["rounds"])
+        decided = zip(decisions["owners"], decisions["rounds"])
         rows: list[dict[str, Any]] = []
-        for name, shape, _, group, splits, *_ in plan["tensors"]:
-            rule = plan["groups"][group]["rule"]
+        tensors = self.json["storage"]["tensors"]
+        for name, shape, _, group, splits, *_ in tensors:
+            rule = request["groups"][group]["rule"]
             if not any(key[0] == group for key in ticks):
                 row = {"name": name, "rule": rule, "shape": shape}
                 rows.append({**row, "owner": None, "round": None, "ticks": 0})
                 continue
             for matrix, sides in _matrices(name, shape, splits):
-                owner, turn = next(decisions)
+                owner, turn = next(decided)
                 row = {"name": matrix, "rule": rule, "shape": sides}
                 cost = ticks[(group, *sides)]
                 rows.append(

@@ -78,7 +78,7 @@ def trained(way, folder):
         accelerate.save_state(folder)
         later = train(3)
         accelerate.load_state(folder)
-        world = optimizer.optimizer.plan.json["world"]
+        world = optimizer.optimizer.plan.world
         return losses, world, later == train(3)
     finally:
         AcceleratorState._reset_state(reset_partial_state=True)

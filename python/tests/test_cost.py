@@ -48,7 +48,7 @@ def owned(cost):
     by_rank = [[], []]
     for row in plan.audit:
         by_rank[row["owner"]].append(row["shape"][1])
-    return sorted(map(sorted, by_rank)), plan.json["cost"]["source"]
+    return sorted(map(sorted, by_rank)), plan.json["request"]["cost"]["source"]
 
 
 def test_owners_follow_the_table(tmp_path):
@@ -79,10 +79,10 @@ def test_program_and_package_agree(tmp_path):
     path = tmp_path / "cost.json"
     path.write_text(json.dumps(table()))
     plan = canzona.plan("qwen3-0.6b", "dp=2", layout="ddp", cost=path, layers=1)
-    assert plan.decisions["cost"]["source"] == "Toy 1"
+    assert plan.decisions["request"]["cost"]["source"] == "Toy 1"
     assert plan.json["cost_source"] == "Toy 1"
     plain = canzona.plan("qwen3-0.6b", "dp=2", cost=path, layers=1)
-    assert plain.decisions["cost"]["source"] == "Toy 1"
+    assert plain.decisions["request"]["cost"]["source"] == "Toy 1"
 
 
 def refused(cost):

@@ -81,10 +81,10 @@ def everything():
             for a, b in zip(shards, by_hand(rank, size))
         )
         plans = canzona.megatron.plan(optimizer)
-        found["stays"] = [p.json["world"] for p in plans]
+        found["stays"] = [p.world for p in plans]
         whole = train(table, 1)
         found["worlds"] = [
-            p.json["world"] for p in canzona.megatron.plan(whole)
+            p.world for p in canzona.megatron.plan(whole)
         ]
         found["names"] = [r["name"] for p in whole.plans() for r in p.audit]
         found["two"] = two_models(table)
@@ -278,7 +278,7 @@ def lists_of_worlds(counts):
         for n in (1, 2):
             parts.step(optimizer, names, n, rank % 2, 2)
         plans = canzona.megatron.plan(optimizer)
-    tensors = sum(len(p.json["tensors"]) for p in plans)
+    tensors = sum(len(p.json["storage"]["tensors"]) for p in plans)
     return tensors, time.monotonic() - began
 
 

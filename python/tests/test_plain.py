@@ -24,7 +24,7 @@ def plain():
         layouts.steps(model, optimizer, 1, 3)
     found = [w for w in caught if "canzona" in str(w.message)]
     texts = [f"{Path(w.filename).name}: {w.message}" for w in found]
-    return texts, layouts.digest(model, optimizer), optimizer.plan.json["world"]
+    return texts, layouts.digest(model, optimizer), optimizer.plan.world
 
 
 def test_plain_tensors_are_updated_by_every_rank_with_one_warning():
@@ -114,7 +114,7 @@ def own_stage():
     else:
         told["replicas"] = [2]
     with patience(300):
-        return canzona.Muon(model, **told).plan.json["world"]
+        return canzona.Muon(model, **told).plan.world
 
 
 def test_a_rank_with_plain_tensors_takes_part_if_it_names_itself():
@@ -124,7 +124,7 @@ def test_a_rank_with_plain_tensors_takes_part_if_it_names_itself():
 def owners(layout):
     model, told = layouts.build(layout)
     optimizer = layouts.optimizer_of(model, told, "muon")
-    return optimizer.plan.json["owners"]
+    return optimizer.plan.json["decisions"]["owners"]
 
 
 def test_replicas_share_the_work():

@@ -68,6 +68,17 @@ def build(tensors, device="cpu"):
     return model
 
 
+def members_of(plan):
+    """The members of all sections of a plan."""
+    request = plan["request"]
+    return {
+        **request,
+        **request["options"],
+        **plan["storage"],
+        **plan["decisions"],
+    }
+
+
 def rules_of(plan):
     return {t[0]: plan["groups"][t[3]]["rule"] for t in plan["tensors"]}
 
@@ -85,9 +96,8 @@ def without_most_experts(plan):
 @pytest.mark.parametrize("name", sorted(p.name for p in CONFIGS.iterdir()))
 def test_every_family_goes_to_the_rules_of_its_modules(name):
     path = CONFIGS / name
-    plan = without_most_experts(
-        canzona.plan(path, "dp=2", layout="fsdp2", layers=4).decisions
-    )
+    made = canzona.plan(path, "dp=2", layout="fsdp2", layers=4)
+    plan = without_most_experts(members_of(made.decisions))
     model = build(plan["tensors"], "meta")
     optimizer = canzona.Muon(model)
     assert {n: r.rule for n, r in optimizer._routes.items()} == rules_of(plan)
@@ -170,7 +180,7 @@ def planned_by_torch(tensors, layout, dp, tp, options):
     else:
         over = mesh["s"] if layout == "fsdp2" else mesh["r", "s"]
         fully_shard(model, mesh=over)
-    return canzona.Muon(model, **told, **options).plan.json
+    return members_of(canzona.Muon(model, **told, **options).plan.json)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -192,7 +202,7 @@ def test_plans_are_those_of_the_optimizer(model, layout, dp, tp, tmp_path):
     def planned(**options):
         mesh = f"dp={dp},tp={tp}"
         plan = canzona.plan(path, layout=layout, mesh=mesh, **options)
-        return plan.decisions
+        return members_of(plan.decisions)
 
     tensors = planned()["tensors"]
     options = {"wire": "bf16", "ranks_per_node": 2, "weight_decay": 0.05}
@@ -220,8 +230,8 @@ def test_plans_are_those_of_the_optimizer(model, layout, dp, tp, tmp_path):
 
 def stored_by_name(plan):
     return {
-        name: (shape, dtype, group, splits, plan["storage"][storage])
-        for name, shape, dtype, group, splits, storage in plan["tensors"]
+        name: (shape, dtype, group, splits, plan["boxes"][boxes])
+        for name, shape, dtype, group, splits, boxes in plan["tensors"]
     }
 
 

@@ -57,7 +57,7 @@ class Package(unittest.TestCase):
             "import sys; sys.modules['torch'] = None\n"
             "import canzona\n"
             "plan = canzona.plan('qwen3-0.6b', 'dp=2', layout='fsdp2')\n"
-            "print(plan.json['world'], len(plan.decisions['owners']))\n"
+            "print(plan.json['world'], len(plan.decisions['decisions']['owners']))\n"
         )
         self.assertEqual(done.stdout.split(), ["2", "196"], done.stderr)
 
@@ -369,7 +369,7 @@ class Steps(unittest.TestCase):
         again = pickle.loads(pickle.dumps(plan))
         self.assertEqual(again.digest, plan.digest)
         self.assertEqual(len(plan.digest), 64)
-        self.assertEqual(plan.json["world"], 2)
+        self.assertEqual(plan.world, 2)
         self.assertIn("3 matrices", plan.explain())
         self.assertIn("wide.weight", plan.explain(rank=1))
         self.assertNotEqual(plan.explain(rank=0), plan.explain(rank=1))
@@ -417,8 +417,8 @@ class Steps(unittest.TestCase):
             ],
         }
         plan = canzona.StoragePlan(request)
-        self.assertEqual(plan.json["cost"]["source"], "Toy 1")
-        self.assertEqual(plain.json["cost"]["source"], "nominal")
+        self.assertEqual(plan.json["request"]["cost"]["source"], "Toy 1")
+        self.assertEqual(plain.json["request"]["cost"]["source"], "nominal")
         self.assertNotEqual(plan.digest, plain.digest)
         self.assertEqual(pickle.loads(pickle.dumps(plan)).digest, plan.digest)
         request["cost_table"]["measurements"][0]["rule"] = "moun"

@@ -135,7 +135,7 @@ if command -v bash >/dev/null; then
     offers cuda train --device ''
     offers auto train --zero ''
     offers auto train --prefetch ''
-    offers folder ckpt import-hf ''
+    offers folder ckpt ls ''
     # Planning and training take the same words, but for --strategy any.
     for option in --strategy --teams --message --replica-sum --overlap \
       --collectives; do

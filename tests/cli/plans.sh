@@ -48,7 +48,7 @@ prints 'not sound' 'dp'
 # differ, values do not.
 cat >again.cmake <<'END'
 file(READ plan.json text)
-string(JSON text SET "${text}" version 1)
+string(JSON text SET "${text}" version 3)
 file(WRITE again.json "${text}")
 END
 "$cmake" -P again.cmake
@@ -73,7 +73,7 @@ gives_digest=$(grep -o 'contents have [0-9a-f]*' out | cut -d' ' -f3)
 sed 's/"ticks":\[/"ticks":[[1,1,1,1],/' plan.json >broken.json
 canzona validate broken.json
 exits 1
-prints 'not sound' '/cost/ticks'
+prints 'not sound' '/request/cost/ticks'
 lacks out 'digest: the file has'
 
 # Modules are counted by layers; a plan with slices has room for no more.

@@ -23,8 +23,8 @@ JSON
 canzona plan --storage storage.json -o plan.json --html plan.html --quiet
 exits 0
 prints 'Plan of given storage' '4 tensors' '4 matrices' 'makespan' \
-  'muon (3 tensors), adamw (1 tensor)' 'gather to owners' \
-  'broadcast to replicas' 'Load of each rank'
+  'muon (3 tensors), adamw (1 tensor)' 'gather' \
+  'broadcast' 'Load of each rank'
 cp plan.html out
 prints '"report":"storage"' '"world":4' 'layers.0.k:1' 'transform round' \
   'Load per rank' 'Bytes per rank and step'
@@ -109,7 +109,7 @@ bad 's/"dtype": "bf16"/"dtype": "fp8"/' "'fp8'"
 bad 's/"shape": \[4\]/"shape": [0]/' "tensor 'norm'" 'shape [0]'
 bad 's/"world": 4/"world": 3/' "tensor 'layers.0.q'" '3 ranks, got 4'
 bad 's/"like": 0/"like": 1/' "tensor 'layers.0.k'" 'like: 1'
-bad 's/canzona_storage/canzona_place/' "did you mean 'canzona_storage'"
+bad 's/canzona_storage/canzona_storge/' "did you mean 'canzona_storage'"
 printf '{' >bad.json
 refuses bad.json -- plan --storage bad.json
 refuses "'nowhere.json'" -- plan --storage nowhere.json

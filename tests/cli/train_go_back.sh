@@ -154,16 +154,6 @@ checks=$((checks + 1))
 [ "$(grep -c eval_loss ended/metrics.jsonl)" = "$((steps + 2))" ] ||
   fail "$(grep -c eval_loss ended/metrics.jsonl) of $((steps + 2)) steps have an evaluation"
 
-# --- Weights alone are something to start from, not to go on from.
-canzona ckpt import-hf whole --out brought/ckpt
-exits 0
-for wish in auto 0 brought brought/ckpt/step_00000000; do
-  refuses "--resume '$wish'" 'holds only weights' 'canzona train --init brought/ckpt' -- \
-    train --run brought --resume $wish
-done
-canzona train --init brought/ckpt --data text.txt --steps 1 --mesh dp=1 --run tuned
-exits 0
-
 # --- What a run begins with is not what it replaces.
 # shellcheck disable=SC2086
 canzona $small --steps 4 --run own --save-every 2 --keep-last 0
@@ -327,13 +317,6 @@ says "starts from the weights in stale/ckpt/$newest"
 checks=$((checks + 1))
 cmp -s newest/model.safetensors followed/model.safetensors ||
   fail 'a run begins with weights that are not the newest'
-canzona ckpt import-hf stale --out taken --json
-exits 0
-member_is source "stale/ckpt/$newest"
-canzona ckpt export taken --hf retaken
-checks=$((checks + 1))
-cmp -s newest/model.safetensors retaken/model.safetensors ||
-  fail 'import-hf takes weights that are not the newest'
 for verb in 'sample --prompt line --tokens 1' 'eval --data text.txt'; do
   # shellcheck disable=SC2086
   canzona $verb --run stale

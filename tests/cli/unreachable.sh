@@ -52,9 +52,6 @@ refuses_others train --steps 1 --run mine/new
 refuses_others train --run mine/run --resume auto
 refuses_others train --run mine/run --resume 2
 refuses_others train --run others/run --resume mine/run
-refuses_others ckpt import-hf mine/run --out others/ckpt
-cp -r mine/run whole 2>/dev/null && chmod -R a+rX whole
-[ ! -d whole ] || refuses_others ckpt import-hf whole --out mine/ckpt
 refuses_others sample --prompt a --run mine/run
 refuses_others eval --run mine/run
 refuses_others report mine/run

@@ -9,7 +9,7 @@ Weights to and from Hugging Face's transformers, and logits of both sides on
           transformers read it;
   theirs  a model by chance of transformers is saved (fp32 and bf16, one file
           and several), `canzona train --init` starts from it, and what that
-          writes, and what `ckpt import-hf` makes, is read again.
+          writes is read again.
 
 Dense models with and without norms of queries and keys (Qwen3, Llama), experts
 (Qwen3-MoE), tied and untied. A difference is |ours - theirs|, the largest of
@@ -174,10 +174,9 @@ def ours_to_theirs(bench, kind, tied):
     settings = MODEL_KEYS + KINDS[kind][2] + [
         f"model.tied={'on' if tied else 'off'}"]
     words = [word for key in settings for word in ("--set", key)]
-    bench.run(bench.canzona, "train", "--steps", 5, "--mesh", "dp=2", "--run",
-              run, *words)
-    store = bench.folder / f"ckpt_{name}"
-    bench.run(bench.canzona, "ckpt", "import-hf", run, "--out", store)
+    bench.run(bench.canzona, "train", "--steps", 5, "--save-every", 5, "--mesh",
+              "dp=2", "--run", run, *words)
+    store = run / "ckpt"
     ours = bench.ours(store)
     for label, options in {
             "fp32, one file": [],
@@ -213,7 +212,7 @@ def by_chance(kind, tied):
 
 
 def theirs_to_ours(bench, kind, tied):
-    """Saved by transformers, read by train --init and ckpt import-hf."""
+    """Saved by transformers, read by train --init."""
     name = f"{kind}{'_tied' if tied else ''}"
     for label, dtype, size in (("fp32, one file", torch.float32, "5GB"),
                                ("fp16, one file", torch.float16, "5GB"),
@@ -231,10 +230,6 @@ def theirs_to_ours(bench, kind, tied):
                   "batch.micro=2", "--run", run)
         bench.compare(f"{name}: --init on 4 ranks, {label}", bench.ours(run),
                       bench.theirs(run), decided)
-        store = bench.folder / f"{at.name}_ckpt"
-        bench.run(bench.canzona, "ckpt", "import-hf", at, "--out", store)
-        bench.compare(f"{name}: import-hf, {label}", bench.ours(store), theirs,
-                      decided)
 
 
 def main():

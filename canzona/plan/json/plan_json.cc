@@ -8,24 +8,25 @@
 #include "canzona/base/error.h"
 #include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
+#include "canzona/plan/coordinates.h"
 #include "canzona/plan/option_table.h"
 #include "canzona/plan/plan.h"
 
 namespace canzona {
 namespace {
 
-// True if `text` is `canonical` up to white space outside strings.
-bool same_text(std::string_view text, std::string_view canonical) {
+// Returns the text less white space outside strings.
+std::string without_space(std::string_view text) {
+  std::string out;
   bool in_string = false, escaped = false;
-  size_t at = 0;
-  for (char c : text) {
+  for (const char c : text) {
     const bool space = c == ' ' || c == '\t' || c == '\n' || c == '\r';
     if (space && !in_string) continue;
-    if (at == canonical.size() || canonical[at++] != c) return false;
+    out += c;
     if (c == '"' && !escaped) in_string = !in_string;
     escaped = in_string && c == '\\' && !escaped;
   }
-  return at == canonical.size();
+  return out;
 }
 
 // Returns the first difference of two trees as a JSON pointer, if there is one.
@@ -52,10 +53,18 @@ std::optional<std::string> first_difference(const Json& a, const Json& b,
 
 }  // namespace
 
+std::string digest_of_former(std::string_view text, const std::string& digest) {
+  std::string bare = without_space(text);
+  const std::string key = R"("digest":")";
+  const size_t at = bare.find(key + digest + '"');
+  if (at == std::string::npos) return "";
+  return sha256_hex(bare.erase(at + key.size(), digest.size()) + "\n");
+}
+
 void require_canonical(const Json& root, std::string_view text,
                        std::string canonical, const JsonLimits& limits) {
   canonical.pop_back();  // the final newline
-  if (same_text(text, canonical)) return;
+  if (without_space(text) == canonical) return;
   const auto at = first_difference(root, parse_json(canonical, limits));
   if (!at) return;
   throw UsageError(cat(limits.what, ": ", *at,
@@ -180,14 +189,6 @@ void write_mesh(const Mesh& mesh, JsonWriter& out) {
   out.field("pp", mesh.pp).field("ep", mesh.ep).end_object();
 }
 
-void write_rule(const Plan& plan, JsonWriter& out) {
-  out.member("rule").begin_object();
-  out.field("name", plan.rule);
-  out.member("options").begin_object();
-  for (const auto& [name, value] : plan.rule_options) out.field(name, value);
-  out.end_object().end_object();
-}
-
 CostsByShape costs_by_shape(const Plan& plan) {
   CostsByShape by_shape;
   for (size_t m = 0; m < plan.matrices.size(); ++m)
@@ -212,13 +213,25 @@ void write_buckets(const PlanPart& part, JsonWriter& out) {
   out.end_array();
 }
 
+// Owners are ranks of the whole plan, in the first replica.
+void write_part_owners(const PlanPart& part, size_t m, JsonWriter& out) {
+  const int32_t tensor = part.matrices[m].tensor;
+  const int32_t home = part.home[index(tensor)];
+  std::vector<int32_t> ranks;
+  for (const int32_t plane : part.owners[m])
+    ranks.push_back(home < 0 || part.bucket_of[index(tensor)] < 0
+                        ? plane
+                        : rank_of(part, tensor, home, plane));
+  write_owners(ranks, out);
+}
+
 void write_decisions(const PlanPart& part, JsonWriter& out) {
   out.member("home").values(part.home);
   out.member("owners").begin_array();
   for (size_t m = 0; m < part.owners.size(); ++m)
-    write_owners(part.owners[m], out);
+    write_part_owners(part, m, out);
   out.end_array();
-  out.member("micro_group").values(part.micro_group);
+  out.member("rounds").values(part.micro_group);
 }
 
 void write_summary(const PlanSummary& s, bool teams, JsonWriter& out) {
@@ -235,7 +248,9 @@ void write_plan_parts(const Plan& plan, JsonWriter& out) {
   out.member("parts").begin_array();
   for (const PlanPart& part : plan.parts) {
     out.begin_object();
-    write_summary(part.summary, part.options.teams != kTeamsOff, out);
+    // The only part has the figures of the plan.
+    if (cuts_experts_apart(plan))
+      write_summary(part.summary, part.options.teams != kTeamsOff, out);
     write_buckets(part, out);
     write_decisions(part, out);
     out.end_object();
@@ -245,26 +260,23 @@ void write_plan_parts(const Plan& plan, JsonWriter& out) {
 
 std::string write(const Plan& plan, const std::string& digest) {
   constexpr size_t kBytesPerTensor = 160;  // more than most tensors need
-  JsonWriter out;
+  JsonWriter out = begin_plan(digest);
   out.reserve(plan.model.tensors.size() * kBytesPerTensor);
-  out.begin_object();
-  out.field("format", kPlanFormat).field("version", version_of(plan.options));
-  out.field("digest", digest);
-  write_mesh(plan.mesh, out);
-  write_rule(plan, out);
+  out.member("request").begin_object();
   write_options(plan.options, plan.mesh.homes(), out);
+  out.member("groups").begin_array();
+  write_group(plan.rule, plan.rule_options, out);
+  out.end_array();
   write_costs(plan.cost_basis, costs_by_shape(plan), false, out);
+  out.end_object();
   write_summary(plan.summary, plan.options.teams != kTeamsOff, out);
+  out.member("storage").begin_object().field("maker", kMadeByPlanner);
+  write_mesh(plan.mesh, out);
   out.field("traffic", traffic_name(plan.traffic));
   write_model(plan.model, out);
-  // The only part's decisions are members of the root object.
-  if (cuts_experts_apart(plan)) {
-    write_plan_parts(plan, out);
-  } else {
-    write_buckets(plan.parts.front(), out);
-    write_decisions(plan.parts.front(), out);
-  }
-  out.end_object();
+  out.end_object().member("decisions").begin_object();
+  write_plan_parts(plan, out);
+  out.end_object().end_object();
   return out.take() + "\n";
 }
 
@@ -273,6 +285,22 @@ std::string write(const Plan& plan, const std::string& digest) {
 std::string digest_of(const Plan& plan) { return sha256_hex(write(plan, "")); }
 
 std::string plan_to_json(const Plan& plan) { return write(plan, plan.digest); }
+
+JsonWriter begin_plan(const std::string& digest) {
+  JsonWriter out;
+  out.begin_object();
+  out.field("format", kPlanFormat).field("version", kPlanVersion);
+  out.field("digest", digest);
+  return out;
+}
+
+void write_group(const std::string& rule, const RuleOptions& options,
+                 JsonWriter& out) {
+  out.begin_object().field("rule", rule);
+  out.member("options").begin_object();
+  for (const auto& [name, value] : options) out.field(name, value);
+  out.end_object().end_object();
+}
 
 void write_links(const Links& links, JsonWriter& out) {
   out.begin_object();

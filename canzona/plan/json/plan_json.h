@@ -24,15 +24,12 @@ namespace canzona {
 
 // Names and limits that the writer and the reader of plan.json share.
 inline constexpr const char* kPlanFormat = "canzona.plan";
-// A plan that may have teams is written as version 2, whose options and bounds
-// mention them. All others are written as version 1, so that older programs can
-// read them.
-inline constexpr int64_t kPlanVersion = 1;
-inline constexpr int64_t kTeamPlanVersion = 2;
-
-inline int64_t version_of(const PlanOptions& options) {
-  return options.teams == kTeamsOff ? kPlanVersion : kTeamPlanVersion;
-}
+// Version 3 has the sections "request", "storage" and "decisions". Versions 1
+// and 2, whose members were all in the root, are still read.
+inline constexpr int64_t kPlanVersion = 3;
+// The values of "maker" in the section "storage": who cut the tensors.
+inline constexpr const char* kMadeByPlanner = "planner";
+inline constexpr const char* kMadeByCaller = "caller";
 
 inline constexpr EnumNames<Traffic, 4> kTrafficNames{
     {{Traffic::kReduceScatter, "reduce_scatter"},
@@ -71,6 +68,12 @@ using ReadPlan = PlanOfFile<Plan>;
 ReadPlan plan_from_json(std::string_view text, const std::string& where);
 
 // These fields are the same in plans of our own layouts and of given storage.
+
+// Begins a plan; its sections follow.
+JsonWriter begin_plan(const std::string& digest);
+// Writes an entry of "groups": a rule with all its options.
+void write_group(const std::string& rule, const RuleOptions& options,
+                 JsonWriter& out);
 
 // The costs of matrices depend on their shape and, where the tensors of a plan
 // are updated in groups, on the group.

@@ -2,10 +2,12 @@
 
 #include <gmock/gmock.h>
 
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
 #include "canzona/base/digest.h"
+#include "canzona/base/files.h"
 #include "canzona/plan/testing/test_toy_model.h"
 #include "canzona/plan/validate/validate.h"
 
@@ -26,7 +28,7 @@ Plan read_back(const Plan& plan) {
 TEST(PlanJson, ReadsBackWhatItWrote) {
   const Plan plan = plan_of(toy_model(), "dp=2,tp=2");
   const std::string text = plan_to_json(plan);
-  EXPECT_THAT(text, StartsWith(R"({"format":"canzona.plan","version":1,)"));
+  EXPECT_THAT(text, StartsWith(R"({"format":"canzona.plan","version":3,)"));
   const ReadPlan read = plan_from_json(text, "plan.json");
   EXPECT_TRUE(read.digest_matches);
   EXPECT_EQ(plan_to_json(read.plan), text);
@@ -169,6 +171,26 @@ TEST(PlanJson, MayBeIndented) {
   const ReadPlan read = plan_from_json(spaced, "plan.json");
   EXPECT_TRUE(read.digest_matches);
   expect_equal(read.plan, plan);
+}
+
+// Plans of versions 1 and 2, as former programs wrote them.
+TEST(PlanJson, FormerVersionsAreRead) {
+  int read = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(
+           CANZONA_TEST_DATA "/../../fuzz/corpus/plan")) {
+    const std::string text = read_file(entry.path().string(), 1 << 20, "plan");
+    ASSERT_THAT(text, HasSubstr("\"micro_group\":["));
+    const ReadPlan former = plan_from_json(text, "plan.json");
+    EXPECT_TRUE(former.digest_matches) << entry.path();
+    EXPECT_EQ(former.plan.digest, digest_of(former.plan));
+    expect_equal(read_back(former.plan), former.plan);
+    std::string changed = text;
+    const std::string capacity = "\"capacity_bytes\":";
+    changed.insert(changed.find(capacity) + capacity.size(), "1");
+    EXPECT_FALSE(plan_from_json(changed, "plan.json").digest_matches);
+    ++read;
+  }
+  EXPECT_GE(read, 8);
 }
 
 // The first JSON of docs/plan.md.

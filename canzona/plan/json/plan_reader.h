@@ -67,8 +67,23 @@ auto naming_file(const std::string& where, const Read& read) {
   }
 }
 
-// Reads the members "mesh", "rule", "options" and "traffic".
-void read_plan_request(const Json& root, const PlanValues& values,
+// Where the members of a plan file stand. Versions 1 and 2 had them all in the
+// root, and formats of their own for our own layouts and given storage.
+struct PlanSections {
+  const Json* request = nullptr;
+  const Json* storage = nullptr;
+  const Json* decisions = nullptr;
+  bool are_former = false;
+};
+// Throws UsageError unless the file has a plan whose storage `maker` has made,
+// in a known version; `former` is its format in versions 1 and 2, `what` the
+// words for it.
+PlanSections plan_sections(const Json& root, const char* maker,
+                           const char* former, const char* what,
+                           const std::string& where);
+
+// Reads options, groups, mesh and traffic.
+void read_plan_request(const PlanSections& sections, const PlanValues& values,
                        SettledRequest& request);
 
 // Reads the member "model". Checks that its tensors fit the mesh and that the
@@ -76,10 +91,10 @@ void read_plan_request(const Json& root, const PlanValues& values,
 Model read_plan_model(const Json& model, const Mesh& mesh,
                       const PlanValues& values);
 
-// Reads the members "predicted", "buffers", "buckets", "home", "owners" and
-// "micro_group" into a part without decisions.
-void read_plan_decisions(const Json& object, const PlanValues& values,
-                         PlanPart& part);
+// Reads buffers, buckets, homes, owners and rounds into a part without
+// decisions. In former versions owners are planes and not ranks.
+void read_plan_decisions(const Json& object, bool is_former,
+                         const PlanValues& values, PlanPart& part);
 void read_plan_summary(const Json& summary, const PlanValues& values,
                        const PlanOptions& options, PlanSummary& out);
 
@@ -99,20 +114,25 @@ const MatrixCost& cost_of(const CostsByShape& costs, int32_t group,
 void read_loads(const Json& summary, const PlanValues& values,
                 LoadSummary& out);
 
-// Throws UsageError if the file has another format or version.
-void require_format(const Json& root, const char* format, const char* what,
-                    int64_t version, int64_t team_version,
-                    const std::string& where);
+// Returns the digest of a plan of a former version: that of the text, less
+// white space and the digest itself.
+std::string digest_of_former(std::string_view text, const std::string& digest);
 
 // Calls read(root), whose errors about words, tensors and rules do not name the
 // file, and compares the result with the digest in the file. `to_json` writes
-// such a plan.
+// such a plan. A plan of a former version gets the digest that it has now.
 template <class P, class Read, class ToJson>
 PlanOfFile<P> read_checked(std::string_view text, const JsonLimits& limits,
                            const Read& read, const ToJson& to_json) {
   const Json root = parse_json(text, limits);
   return naming_file(limits.what, [&] {
     PlanOfFile<P> out{read(root)};
+    if (root["version"] != kPlanVersion) {
+      std::string& digest = out.plan.digest;
+      out.digest_matches = digest_of_former(text, digest) == digest;
+      if (out.digest_matches) digest = digest_of(out.plan);
+      return out;
+    }
     out.digest_matches = digest_of(out.plan) == out.plan.digest;
     if (out.digest_matches)
       require_canonical(root, text, to_json(out.plan), limits);

@@ -279,21 +279,32 @@ constexpr int64_t kMaxPlanValues = 50'000'000;
 class PlanReader {
  public:
   PlanReader(const Json& root, const std::string& where)
-      : root_(root), in_(where), where_(where) {}
+      : root_(root),
+        of_(plan_sections(root, kMadeByPlanner, kPlanFormat, "a plan", where)),
+        in_(where),
+        where_(where) {}
 
   Plan run() {
     plan_.digest = get_string(root_, "digest", where_);
-    read_plan_request(root_, in_, plan_);
-    plan_.model = read_plan_model(member("model"), plan_.mesh, in_);
+    read_plan_request(of_, in_, plan_);
+    plan_.model = read_plan_model(get_member(*of_.storage, "model", where_),
+                                  plan_.mesh, in_);
     check_zero_sizes();
     const std::vector<const Json*> parts = json_of_parts();
     read_matrices(parts);
-    read_cost(member("cost"));
+    read_cost(get_member(*of_.request, "cost", where_));
     read_plan_summary(member("predicted"), in_, plan_.options, plan_.summary);
     derive_request(plan_);
     make_parts(plan_);
-    for (size_t i = 0; i < parts.size(); ++i)
-      read_plan_decisions(*parts[i], in_, plan_.parts[i]);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      PlanPart& part = plan_.parts[i];
+      if (parts.size() == 1)
+        part.summary = plan_.summary;
+      else
+        read_plan_summary(get_member(*parts[i], "predicted", where_), in_,
+                          plan_.options, part.summary);
+      read_plan_decisions(*parts[i], of_.are_former, in_, part);
+    }
     derive_parts(plan_);
     for (const PlanPart& part : plan_.parts) check_levels(part);
     check_plan_size(plan_, in_);
@@ -326,11 +337,11 @@ class PlanReader {
       plan_.costs.push_back(cost_of(costs, 0, shape_of(m), in_));
   }
 
-  // Returns the objects that hold the decisions of each part. Those of the only
-  // part are in the root object.
+  // Returns the objects that hold the decisions of each part. In former
+  // versions those of the only part are in the root object.
   std::vector<const Json*> json_of_parts() const {
     const int32_t count = num_parts(plan_);
-    if (count == 1) {
+    if (of_.are_former && count == 1) {
       require_known_keys(
           root_,
           {"format", "version", "digest", "mesh", "rule", "options", "cost",
@@ -339,22 +350,34 @@ class PlanReader {
           where_);
       return {&root_};
     }
-    require_known_keys(
-        root_,
-        {"format", "version", "digest", "mesh", "rule", "options", "cost",
-         "predicted", "traffic", "model", "parts"},
-        where_);
-    std::vector<const Json*> out;
-    for (const Json& part : in_.array(member("parts"), "parts")) {
+    if (of_.are_former)
       require_known_keys(
-          part,
-          {"predicted", "buffers", "buckets", "home", "owners", "micro_group"},
+          root_,
+          {"format", "version", "digest", "mesh", "rule", "options", "cost",
+           "predicted", "traffic", "model", "parts"},
           where_);
+    else
+      require_known_sections();
+    std::vector<const Json*> out;
+    for (const Json& part :
+         in_.array(get_member(*of_.decisions, "parts", where_), "parts")) {
+      require_known_keys(part,
+                         {count > 1 ? "predicted" : "home", "buffers",
+                          "buckets", "home", "owners",
+                          of_.are_former ? "micro_group" : "rounds"},
+                         where_);
       out.push_back(&part);
     }
     if (std::ssize(out) != count)
       in_.fail(cat("expected ", count, " parts, got ", out.size()));
     return out;
+  }
+
+  void require_known_sections() const {
+    require_known_keys(*of_.request, {"options", "groups", "cost"}, where_);
+    require_known_keys(*of_.storage, {"maker", "mesh", "traffic", "model"},
+                       where_);
+    require_known_keys(*of_.decisions, {"parts"}, where_);
   }
 
   // The sizes can be checked only once the model is known.
@@ -373,6 +396,7 @@ class PlanReader {
   }
 
   const Json& root_;
+  const PlanSections of_;
   PlanValues in_;
   std::string where_;
   Plan plan_;
@@ -389,11 +413,7 @@ JsonLimits plan_limits(std::string where) {
 ReadPlan plan_from_json(std::string_view text, const std::string& where) {
   return read_checked<Plan>(
       text, plan_limits(where),
-      [&](const Json& root) {
-        require_format(root, kPlanFormat, "a plan", kPlanVersion,
-                       kTeamPlanVersion, where);
-        return PlanReader(root, where).run();
-      },
+      [&](const Json& root) { return PlanReader(root, where).run(); },
       plan_to_json);
 }
 
@@ -434,16 +454,33 @@ const MatrixCost& cost_of(const CostsByShape& costs, int32_t group,
   return found->second;
 }
 
-void require_format(const Json& root, const char* format, const char* what,
-                    int64_t version, int64_t team_version,
-                    const std::string& where) {
-  if (!root.is_object() || !root.contains("format") || root["format"] != format)
-    throw UsageError(
-        cat(where, ": not ", what, " (expected \"format\": \"", format, "\")"));
-  const int64_t found = get_integer(root, "version", 0, INT32_MAX, where);
-  if (found != version && found != team_version)
-    throw UsageError(cat(where, ": plan version ", found, ", expected ",
-                         version, " or ", team_version));
+PlanSections plan_sections(const Json& root, const char* maker,
+                           const char* former, const char* what,
+                           const std::string& where) {
+  const auto refuse = [&](const auto&... why) {
+    throw UsageError(cat(where, ": not ", what, why...));
+  };
+  const Json format = root.is_object() ? root.value("format", Json()) : Json();
+  if (format != kPlanFormat && format != former)
+    refuse(" (expected \"format\": \"", kPlanFormat, "\")");
+  const int64_t version = get_integer(root, "version", 0, INT32_MAX, where);
+  if (version >= 1 && version < kPlanVersion && format == former)
+    return {&root, &root, &root, true};
+  if (version != kPlanVersion || format != kPlanFormat)
+    throw UsageError(cat(where, ": plan version ", version, ", expected ",
+                         kPlanVersion, ", or the former 1 and 2"));
+  require_known_keys(root,
+                     {"format", "version", "digest", "request", "predicted",
+                      "storage", "decisions"},
+                     where);
+  const PlanSections out{&get_member(root, "request", where),
+                         &get_member(root, "storage", where),
+                         &get_member(root, "decisions", where)};
+  const std::string made_by = get_string(*out.storage, "maker", where);
+  if (made_by != maker)
+    refuse(": the maker of its storage is ", quoted(made_by), ", expected ",
+           maker);
+  return out;
 }
 
 }  // namespace canzona

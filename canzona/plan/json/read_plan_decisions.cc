@@ -1,6 +1,11 @@
 // Reads the planner's decisions (who keeps and computes what) and their
 // figures.
+#include <algorithm>
+#include <map>
+#include <utility>
+
 #include "canzona/base/text.h"
+#include "canzona/plan/coordinates.h"
 #include "canzona/plan/json/plan_reader.h"
 
 namespace canzona {
@@ -11,16 +16,21 @@ constexpr size_t kMaxTeamNamed = 1024;
 
 class DecisionReader {
  public:
-  DecisionReader(const Json& root, const PlanValues& in, PlanPart& part)
-      : root_(root), in_(in), where_(in.where()), plan_(part) {}
+  DecisionReader(const Json& root, bool is_former, const PlanValues& in,
+                 PlanPart& part)
+      : root_(root),
+        is_former_(is_former),
+        in_(in),
+        where_(in.where()),
+        plan_(part) {}
 
   void run() {
-    read_plan_summary(member("predicted"), in_, plan_.options, plan_.summary);
     read_buffers();
     read_buckets();
-    read_owners();
+    read_homes();
     derive(plan_);
     check_homes();
+    read_owners();
   }
 
  private:
@@ -109,17 +119,21 @@ class DecisionReader {
     return out;
   }
 
-  void read_owners() {
+  void read_homes() {
     const int64_t matrices = std::ssize(plan_.matrices);
+    const char* rounds = is_former_ ? "micro_group" : "rounds";
     plan_.home =
         in_.indices(member("home"), kEveryHome, plan_.grid.homes() - 1, "home");
-    plan_.micro_group =
-        in_.indices(member("micro_group"), 0, matrices - 1, "micro_group");
+    plan_.micro_group = in_.indices(member(rounds), 0, matrices - 1, rounds);
     if (plan_.home.size() != plan_.model.tensors.size() ||
         std::ssize(plan_.micro_group) != matrices) {
       in_.fail(cat("expected ", plan_.model.tensors.size(), " homes and ",
-                   matrices, " micro-groups"));
+                   matrices, " rounds"));
     }
+  }
+
+  void read_owners() {
+    const int64_t matrices = std::ssize(plan_.matrices);
     const Json& owners = in_.array(member("owners"), "owners");
     if (std::ssize(owners) != matrices)
       in_.fail(cat(owners.size(), " owners of ", matrices, " matrices"));
@@ -128,11 +142,10 @@ class DecisionReader {
 
   void read_owner(const Json& owner, size_t m) {
     try {
-      if (owner.is_array()) {
-        read_team(owner);
-      } else {
-        plan_.owners.push_back(in_.index(owner, 0, plan_.grid.tp - 1, "owner"));
-      }
+      if (owner.is_array())
+        read_team(owner, m);
+      else
+        plan_.owners.push_back(plane(owner, m, plan_.grid.tp));
     } catch (const UsageError& error) {
       throw UsageError(cat(error.what(), "; it is the owner of matrix ",
                            quoted(matrix_name(plan_.model, plan_.matrices[m],
@@ -140,13 +153,34 @@ class DecisionReader {
     }
   }
 
-  // A team may name ranks beyond its home; validate() reports what is wrong
-  // with it.
-  void read_team(const Json& ranks) {
+  // validate() reports what is wrong with a team.
+  void read_team(const Json& ranks, size_t m) {
     if (in_.array(ranks, "owner").size() > kMaxTeamNamed)
       in_.fail(cat("a team of ", ranks.size(), " ranks, expected 2, 4 or 8"));
-    plan_.owners.push_back(
-        in_.indices(ranks, 0, plan_.grid.ranks_per_stage() - 1, "owner"));
+    std::vector<int32_t> planes;
+    for (const Json& rank : ranks)
+      planes.push_back(plane(rank, m, plan_.grid.ranks_per_stage()));
+    plan_.owners.push_back(planes);
+  }
+
+  // Returns the plane of an owner in the home of its matrix. Former versions
+  // have it in the file, in a team even one beyond the home.
+  int32_t plane(const Json& owner, size_t m, int32_t former_end) {
+    if (is_former_) return in_.index(owner, 0, former_end - 1, "owner");
+    const int32_t rank = in_.index(owner, 0, kMaxWorld, "owner");
+    const int32_t tensor = plan_.matrices[m].tensor;
+    const int32_t home = plan_.home[static_cast<size_t>(tensor)];
+    if (home == kEveryHome)
+      in_.fail("owner: every rank repeats the update; expected []");
+    const Buffer& buffer = plan_.buffer_of(tensor);
+    std::vector<int32_t>& ranks =
+        ranks_of_[{buffer.stage, plan_.stage_home(buffer, home)}];
+    if (ranks.empty()) ranks = ranks_of_home(plan_, tensor, home);
+    const auto found = std::ranges::find(ranks, rank);
+    if (found == ranks.end())
+      in_.fail(cat("owner: rank ", rank, " is not one of the ", ranks.size(),
+                   " ranks of its home, from rank ", ranks.front(), " on"));
+    return static_cast<int32_t>(found - ranks.begin());
   }
 
   // Checks the preconditions of predict().
@@ -166,9 +200,12 @@ class DecisionReader {
   }
 
   const Json& root_;
+  const bool is_former_;
   const PlanValues& in_;
   const std::string& where_;
   PlanPart& plan_;
+  // Those of each home, by stage and home.
+  std::map<std::pair<int32_t, int32_t>, std::vector<int32_t>> ranks_of_;
 };
 
 }  // namespace
@@ -211,9 +248,9 @@ void read_plan_summary(const Json& s, const PlanValues& in,
   out.step_seconds_worst = seconds("step_seconds_worst");
 }
 
-void read_plan_decisions(const Json& object, const PlanValues& values,
-                         PlanPart& part) {
-  DecisionReader(object, values, part).run();
+void read_plan_decisions(const Json& object, bool is_former,
+                         const PlanValues& values, PlanPart& part) {
+  DecisionReader(object, is_former, values, part).run();
 }
 
 }  // namespace canzona

@@ -15,13 +15,19 @@ namespace {
 
 class RequestReader {
  public:
-  RequestReader(const Json& root, const PlanValues& in, SettledRequest& plan)
-      : root_(root), in_(in), where_(in.where()), plan_(plan) {}
+  RequestReader(const PlanSections& of, const PlanValues& in,
+                SettledRequest& plan)
+      : of_(of), in_(in), where_(in.where()), plan_(plan) {}
 
   void run() {
-    read_mesh(get_member(root_, "mesh", where_));
-    read_rule(get_member(root_, "rule", where_));
-    read_options(get_member(root_, "options", where_));
+    read_mesh(get_member(*of_.storage, "mesh", where_));
+    if (of_.are_former)
+      read_rule(get_member(*of_.request, "rule", where_), "name");
+    else
+      read_rule(in_.row(get_member(*of_.request, "groups", where_), 1,
+                        "groups")[0],
+                "rule");
+    read_options(get_member(*of_.request, "options", where_));
     read_traffic();
   }
 
@@ -40,9 +46,9 @@ class RequestReader {
     plan_.mesh = parse_mesh(words);
   }
 
-  void read_rule(const Json& rule) {
-    require_known_keys(rule, {"name", "options"}, where_);
-    plan_.rule = get_string(rule, "name", where_);
+  void read_rule(const Json& rule, const char* name) {
+    require_known_keys(rule, {name, "options"}, where_);
+    plan_.rule = get_string(rule, name, where_);
     const Json& options = get_member(rule, "options", where_);
     if (!options.is_object()) in_.fail("rule options: expected an object");
     for (const auto& [key, value] : options.items()) {
@@ -73,7 +79,6 @@ class RequestReader {
       if (option.kept && o.contains(option.member()))
         option.set(out, get_string(o, option.member().c_str(), where_),
                    option.member());
-    read_version();
     check_options(out);
     if (!out.micro_groups.empty()) find_micro_group_mode(out.micro_groups);
   }
@@ -93,17 +98,6 @@ class RequestReader {
     const auto found = options.find("exchange");
     if (found != options.end() && *found == "strips")
       in_.fail("exchange strips is no longer supported; plan again");
-  }
-
-  // Version 2 is for plans that may have teams.
-  void read_version() const {
-    const int64_t version =
-        get_integer(root_, "version", kPlanVersion, kTeamPlanVersion, where_);
-    if (version != version_of(plan_.options))
-      in_.fail(cat("version ", version, " with teams ",
-                   teams_text(plan_.options.teams),
-                   ": a plan that may have teams is version ", kTeamPlanVersion,
-                   ", any other ", kPlanVersion));
   }
 
   void read_zero(const Json& options, ZeroOptions& out) const {
@@ -144,7 +138,7 @@ class RequestReader {
 
   // Traffic follows from the strategy; any other value in the file is an error.
   void read_traffic() {
-    const std::string name = get_string(root_, "traffic", where_);
+    const std::string name = get_string(*of_.storage, "traffic", where_);
     plan_.traffic = find_strategy(plan_.options.strategy).layout.traffic;
     if (name != traffic_name(plan_.traffic)) {
       in_.fail(cat("traffic: ", quoted(name), ", but strategy ",
@@ -153,7 +147,7 @@ class RequestReader {
     }
   }
 
-  const Json& root_;
+  const PlanSections& of_;
   const PlanValues& in_;
   const std::string& where_;
   SettledRequest& plan_;
@@ -161,9 +155,9 @@ class RequestReader {
 
 }  // namespace
 
-void read_plan_request(const Json& root, const PlanValues& values,
+void read_plan_request(const PlanSections& sections, const PlanValues& values,
                        SettledRequest& plan) {
-  RequestReader(root, values, plan).run();
+  RequestReader(sections, values, plan).run();
 }
 
 namespace {

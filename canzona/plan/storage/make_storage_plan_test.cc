@@ -28,7 +28,7 @@ TEST(MakeStoragePlan, TwoRanksShareTheMatricesOfTwoRanks) {
        "stored": [[[[0, 0], [2, 8]]], [[[2, 0], [2, 8]]]]},
       {"name": "k", "shape": [4, 8], "group": 0, "stored": {"like": 0}},
       {"name": "norm", "shape": [8], "group": 1,
-       "stored": [[[[0], [4]]], [[[4], [4]]]]}]})"));
+       "stored": [[[[0], [4]]], [[[4], [4]]]]}]})").request);
   ASSERT_EQ(plan.matrices.size(), 2u);
   EXPECT_NE(plan.matrices[0].owner, plan.matrices[1].owner);
   EXPECT_EQ(plan.matrices[0].round, 0);
@@ -233,9 +233,9 @@ TEST(MakeStoragePlan, KeepsItsPromisesOnEveryLayout) {
             m.round,
             plan.classes[index(plan.class_of[index(m.tensor)])].num_rounds);
       }
-      const auto bytes = storage_bytes(StorageBasis(plan), plan);
+      const auto bytes = storage_wire(StorageBasis(plan), plan);
       for (size_t r = 0; r < sent.size() && plan.elements.empty(); ++r)
-        ASSERT_EQ(bytes[r].total().sent(), sent[r]) << "rank " << r;
+        ASSERT_EQ(bytes[r].bytes_sent(), sent[r]) << "rank " << r;
       ASSERT_LE(plan.summary.bound, plan.summary.makespan);
     }
   }
@@ -282,9 +282,9 @@ TEST(MakeStoragePlan, BytesAreThoseOfTheSchedule) {
                                                                           9));
       request.options.share_states = trial % 4 != 0;
       const auto plan = make_storage_plan(request);
-      const auto bytes = storage_bytes(StorageBasis(plan), plan);
+      const auto bytes = storage_wire(StorageBasis(plan), plan);
       for (int32_t r = 0; r < world; ++r)
-        ASSERT_EQ(bytes[index(r)].total().sent(), sent_by_actions(plan, r))
+        ASSERT_EQ(bytes[index(r)].bytes_sent(), sent_by_actions(plan, r))
             << "world " << world << ", trial " << trial << ", rank " << r;
       shared += std::ssize(plan.elements);
     }

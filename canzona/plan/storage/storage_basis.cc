@@ -222,6 +222,16 @@ std::vector<StorageBasis::Moved> StorageBasis::moved_of(size_t matrix) const {
   return out;
 }
 
+namespace {
+
+Collective counted_as(Purpose of_team) {
+  return of_team == Purpose::kTeamFactors || of_team == Purpose::kTeamPasses
+             ? Collective::kTeamFactors
+             : Collective::kTeamSums;
+}
+
+}  // namespace
+
 void StorageBasis::add_team_bytes(size_t matrix,
                                   std::vector<Moved>& out) const {
   const std::vector<int32_t>& members = plan_.matrices[matrix].team;
@@ -244,7 +254,7 @@ void StorageBasis::add_team_bytes(size_t matrix,
         if (const int64_t bytes = moved.send_bytes[index(to)];
             to != team.member && bytes > 0)
           out.push_back({members[index(team.member)], members[index(to)], 0,
-                         bytes * times});
+                         bytes * times, counted_as(purpose)});
     }
   }
 }
@@ -255,20 +265,6 @@ int32_t StorageBasis::line_of(size_t item) const {
 }
 
 namespace {
-
-WireBytes& bytes_of(StorageBytes& bytes, StorageMessage message) {
-  switch (message) {
-    case StorageMessage::kGather:
-      return bytes.gather;
-    case StorageMessage::kScatter:
-      return bytes.scatter;
-    case StorageMessage::kTeam:
-      return bytes.teams;
-    case StorageMessage::kBroadcast:
-      break;
-  }
-  return bytes.broadcast;
-}
 
 // A rank broadcasts one block per round: updates of matrices, then weights of
 // element-wise tensors, each of which begins at an aligned offset.
@@ -298,17 +294,18 @@ class BroadcastBlocks {
 
 }  // namespace
 
-std::vector<StorageBytes> storage_bytes(const StorageBasis& basis,
-                                      const StoragePlan& plan) {
-  std::vector<StorageBytes> out(index(plan.world));
+std::vector<RankCost> storage_wire(const StorageBasis& basis,
+                                  const StoragePlan& plan) {
+  std::vector<RankCost> out(index(plan.world));
   const auto node = [&](int32_t rank) {
     return rank / plan.options.ranks_per_node;
   };
-  const auto count = [&](StorageMessage message, int32_t from, int32_t to,
+  const auto count = [&](Collective collective, int32_t from, int32_t to,
                          int64_t bytes) {
     const bool near = node(from) == node(to);
-    WireBytes& sender = bytes_of(out[index(from)], message);
-    WireBytes& receiver = bytes_of(out[index(to)], message);
+    const auto c = static_cast<size_t>(collective);
+    WireBytes& sender = out[index(from)].wire[c];
+    WireBytes& receiver = out[index(to)].wire[c];
     (near ? sender.sent_intra : sender.sent_inter) += bytes;
     (near ? receiver.received_intra : receiver.received_inter) += bytes;
   };
@@ -320,11 +317,10 @@ std::vector<StorageBytes> storage_bytes(const StorageBasis& basis,
   BroadcastBlocks blocks(basis, plan);
   for (size_t i = 0; i < basis.holders().size(); ++i)
     basis.each_message(
-        i, [&](StorageMessage message, int32_t from, int32_t to,
-               int64_t bytes) {
-          if (message == StorageMessage::kBroadcast)
+        i, [&](Collective collective, int32_t from, int32_t to, int64_t bytes) {
+          if (collective == Collective::kBroadcast)
             bytes += blocks.gap_before(i, from, to, bytes);
-          count(message, from, to, bytes);
+          count(collective, from, to, bytes);
         });
   return out;
 }
@@ -346,9 +342,9 @@ LoadSummary summarize_storage(const StorageBasis& basis,
   s.mean = work / plan.world;
   s.idle_ranks =
       static_cast<int32_t>(std::count(owns.begin(), owns.end(), false));
-  for (const StorageBytes& bytes : storage_bytes(basis, plan))
+  for (const RankCost& rank : storage_wire(basis, plan))
     s.bytes_per_rank_max =
-        std::max(s.bytes_per_rank_max, Bytes(bytes.total().sent()));
+        std::max(s.bytes_per_rank_max, Bytes(rank.bytes_sent()));
   return s;
 }
 

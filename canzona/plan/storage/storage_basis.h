@@ -10,7 +10,7 @@
 #include "canzona/plan/storage/storage_plan.h"
 #include "canzona/plan/storage/storage_sharing.h"
 #include "canzona/plan/storage/stored_pieces.h"
-#include "canzona/plan/schedule/bucket_collectives.h"
+#include "canzona/plan/predict/predict.h"
 
 namespace canzona {
 
@@ -77,8 +77,6 @@ struct RanksOfClass {
   std::vector<int32_t> set;
 };
 
-enum class StorageMessage { kGather, kScatter, kBroadcast, kTeam };
-
 // The decisions of `plan` may change while the basis exists; everything else in
 // it must not, and the plan must outlive the basis.
 class StorageBasis {
@@ -115,8 +113,8 @@ class StorageBasis {
   // Returns the line in which an item is computed.
   int32_t line_of(size_t item) const;
 
-  // Calls visit(message, from, to, bytes) for every message sent for an item in
-  // one step.
+  // Calls visit(collective, from, to, bytes) for every message sent for an item
+  // in one step.
   template <class Visit>
   void each_message(size_t item, Visit visit) const;
 
@@ -126,7 +124,8 @@ class StorageBasis {
   struct Moved {
     int32_t from = 0, to = 0;
     int64_t elements = 0;  // gathered, and their updates scattered
-    int64_t bytes = 0;     // between members of a team
+    int64_t bytes = 0;     // between members of a team, in this collective
+    Collective collective = Collective::kTeamSums;
   };
   std::vector<Moved> moved_of(size_t matrix) const;
   void add_team_bytes(size_t matrix, std::vector<Moved>& out) const;
@@ -154,39 +153,32 @@ void StorageBasis::each_message(size_t item, Visit visit) const {
       is_matrix(item) ? size_of(plan_.options.wire) : kBytesPerFp32;
   const bool is_shared = is_matrix(item) && !plan_.matrices[item].team.empty();
   if (is_shared)
-    for (const auto& [from, to, elements, bytes] : moved_of(item)) {
-      if (bytes > 0) visit(StorageMessage::kTeam, from, to, bytes);
+    for (const auto& [from, to, elements, bytes, team] : moved_of(item)) {
+      if (bytes > 0) visit(team, from, to, bytes);
       if (elements == 0) continue;
-      visit(StorageMessage::kGather, from, to, elements * wire * fields);
-      visit(StorageMessage::kScatter, to, from, elements * wire);
+      visit(Collective::kGather, from, to, elements * wire * fields);
+      visit(Collective::kScatter, to, from, elements * wire);
     }
   for (const Holder& holder : holders_[item]) {
     if (at(ranks.line, holder.rank) != line) continue;
     const int64_t bytes = holder.elements * wire;
     if (is_matrix(item) && !is_shared && holder.rank != owner) {
-      visit(StorageMessage::kGather, holder.rank, owner, bytes * fields);
-      visit(StorageMessage::kScatter, owner, holder.rank, bytes);
+      visit(Collective::kGather, holder.rank, owner, bytes * fields);
+      visit(Collective::kScatter, owner, holder.rank, bytes);
     }
     for (const int32_t other : at(c.replicas, at(ranks.set, holder.rank)))
       if (other != holder.rank)
-        visit(StorageMessage::kBroadcast, holder.rank, other, bytes);
+        visit(Collective::kBroadcast, holder.rank, other, bytes);
   }
 }
 
 // The figures by which plans for a given storage layout are judged.
 
-// Bytes that a rank sends and receives in one step, by link class. A broadcast
-// is counted as its root's messages to every other rank of the set.
-struct StorageBytes {
-  WireBytes gather;
-  WireBytes scatter;
-  WireBytes broadcast;
-  WireBytes teams;  // between their members, in a step without a refresh
-  WireBytes total() const { return gather + scatter + broadcast + teams; }
-};
-// By rank.
-std::vector<StorageBytes> storage_bytes(const StorageBasis& basis,
-                                      const StoragePlan& plan);
+// Returns what each rank sends and receives in one step (RankCost::wire); the
+// other costs are not filled in. A broadcast is counted as its root's messages
+// to every other rank of the set.
+std::vector<RankCost> storage_wire(const StorageBasis& basis,
+                                  const StoragePlan& plan);
 
 LoadSummary summarize_storage(const StorageBasis& basis,
                               const StoragePlan& plan);

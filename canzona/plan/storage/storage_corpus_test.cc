@@ -33,7 +33,7 @@ std::vector<std::string> corpus() {
 bool look_at(const std::string& text) {
   bool known = false;
   try {
-    const StoragePlan plan = make_storage_plan(read_storage(text));
+    const StoragePlan plan = make_storage_plan(read_storage(text).request);
     known = true;
     EXPECT_THAT(validate(plan), IsEmpty()) << text;
     const std::string json = storage_plan_to_json(plan);

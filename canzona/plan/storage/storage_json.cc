@@ -38,7 +38,7 @@ void write_storage_tensors(const StoragePlan& plan, JsonWriter& out) {
     if (fresh) ways.push_back(&it->first);
     way_of.push_back(it->second);
   }
-  out.member("storage").begin_array();
+  out.member("boxes").begin_array();
   for (const auto* stored : ways) write_stored(*stored, out);
   out.end_array();
   out.member("tensors").begin_array();
@@ -53,12 +53,8 @@ void write_storage_tensors(const StoragePlan& plan, JsonWriter& out) {
 
 void write_storage_groups(const StoragePlan& plan, JsonWriter& out) {
   out.member("groups").begin_array();
-  for (const RuleGroup& group : plan.groups) {
-    out.begin_object().field("rule", group.rule);
-    out.member("options").begin_object();
-    for (const auto& [name, value] : group.options) out.field(name, value);
-    out.end_object().end_object();
-  }
+  for (const RuleGroup& group : plan.groups)
+    write_group(group.rule, group.options, out);
   out.end_array();
 }
 
@@ -84,37 +80,35 @@ void write_storage_decisions(const StoragePlan& plan, JsonWriter& out) {
   out.end_array();
 }
 
-// True if older programs can read the plan.
-bool is_plain(const StorageOptions& options) {
-  return options.teams == kTeamsOff && options.links == Links();
+void write_storage_options(const StorageOptions& options, JsonWriter& out) {
+  out.member("options").begin_object();
+  out.field("wire", to_string(options.wire));
+  if (options.master != MasterForm::kFp32)
+    out.field("master", to_string(options.master));
+  out.field("share_states", options.share_states);
+  out.field("capacity_bytes", options.capacity_bytes);
+  out.field("strict_capacity", options.strict_capacity);
+  out.field("ranks_per_node", options.ranks_per_node);
+  out.field("teams", teams_text(options.teams)).member("links");
+  write_links(options.links, out);
+  out.end_object();
 }
 
 std::string write_storage_plan(const StoragePlan& plan,
                               const std::string& digest) {
-  JsonWriter out;
-  out.begin_object();
-  out.field("format", kStoragePlanFormat);
-  out.field("version",
-            is_plain(plan.options) ? kStorageVersion : kStorageTeamVersion);
-  out.field("digest", digest);
-  out.field("world", plan.world);
-  out.field("wire", to_string(plan.options.wire));
-  out.field("share_states", plan.options.share_states);
-  out.field("capacity_bytes", plan.options.capacity_bytes);
-  if (plan.options.strict_capacity) out.field("strict_capacity", true);
-  out.field("ranks_per_node", plan.options.ranks_per_node);
-  if (!is_plain(plan.options)) {
-    out.field("teams", teams_text(plan.options.teams)).member("links");
-    write_links(plan.options.links, out);
-  }
+  JsonWriter out = begin_plan(digest);
+  out.member("request").begin_object();
+  write_storage_options(plan.options, out);
   write_storage_groups(plan, out);
   write_costs(plan.cost_basis, storage_costs(plan), true, out);
-  out.member("predicted").begin_object();
+  out.end_object().member("predicted").begin_object();
   write_loads(plan.summary, std::nullopt, out);
-  out.end_object();
+  out.end_object().member("storage").begin_object();
+  out.field("maker", kMadeByCaller).field("world", plan.world);
   write_storage_tensors(plan, out);
+  out.end_object().member("decisions").begin_object();
   write_storage_decisions(plan, out);
-  out.end_object();
+  out.end_object().end_object();
   return out.take() + "\n";
 }
 
@@ -129,8 +123,11 @@ std::string storage_plan_to_json(const StoragePlan& plan) {
 }
 
 bool is_storage_plan(const Json& root) {
-  return root.is_object() && root.contains("format") &&
-         root["format"] == kStoragePlanFormat;
+  if (!root.is_object() || !root.contains("format")) return false;
+  if (root["format"] == kFormerFormat) return true;
+  return root["format"] == kPlanFormat && root.contains("storage") &&
+         root["storage"].is_object() &&
+         root["storage"].value("maker", Json()) == kMadeByCaller;
 }
 
 namespace {
@@ -163,29 +160,32 @@ class StorageValues {
       : root_(root), where_(where), in_(where) {}
 
  protected:
-  const Json& member(const char* key) const {
-    return get_member(root_, key, where_);
+  int32_t read_world(const Json& of) const {
+    return static_cast<int32_t>(get_integer(of, "world", 1, kMaxWorld, where_));
   }
 
-  void read_options(StorageRequest& out) const {
-    StorageOptions& options = out.options;
-    out.world =
-        static_cast<int32_t>(get_integer(root_, "world", 1, kMaxWorld, where_));
-    if (root_.contains("wire"))
-      options.wire = parse_dtype(get_string(root_, "wire", where_), "wire");
-    if (root_.contains("share_states"))
-      options.share_states = get_bool(root_, "share_states", where_);
-    if (root_.contains("capacity_bytes"))
-      options.capacity_bytes =
-          get_integer(root_, "capacity_bytes", 1, kMaxTicks, where_);
-    if (root_.contains("strict_capacity"))
-      options.strict_capacity = get_bool(root_, "strict_capacity", where_);
-    if (root_.contains("ranks_per_node"))
-      options.ranks_per_node = static_cast<int32_t>(
-          get_integer(root_, "ranks_per_node", 1, kMaxWorld, where_));
-    if (root_.contains("teams"))
-      options.teams = parse_teams(get_string(root_, "teams", where_));
-    if (root_.contains("links")) options.links = read_links(root_["links"]);
+  StorageOptions read_options(const Json& of) const {
+    StorageOptions options;
+    const auto truth = [&](const char* key, bool& out) {
+      if (of.contains(key)) out = get_bool(of, key, where_);
+    };
+    const auto whole = [&](const char* key, int64_t most, auto& out) {
+      if (!of.contains(key)) return;
+      out = static_cast<std::remove_reference_t<decltype(out)>>(
+          get_integer(of, key, 1, most, where_));
+    };
+    truth("share_states", options.share_states);
+    truth("strict_capacity", options.strict_capacity);
+    whole("capacity_bytes", kMaxTicks, options.capacity_bytes);
+    whole("ranks_per_node", kMaxWorld, options.ranks_per_node);
+    if (of.contains("wire"))
+      options.wire = parse_dtype(get_string(of, "wire", where_), "wire");
+    if (of.contains("master"))
+      options.master = parse_master_form(get_string(of, "master", where_));
+    if (of.contains("teams"))
+      options.teams = parse_teams(get_string(of, "teams", where_));
+    if (of.contains("links")) options.links = read_links(of["links"]);
+    return options;
   }
 
   // As in a plan, or in words: "intra=400GB/s,inter=50GB/s".
@@ -194,8 +194,9 @@ class StorageValues {
                              : in_.links(links);
   }
 
-  void read_groups(StorageRequest& request) const {
-    const Json& groups = in_.array(member("groups"), "groups");
+  void read_groups(const Json& of, StorageRequest& request) const {
+    const Json& groups =
+        in_.array(get_member(of, "groups", where_), "groups");
     if (std::ssize(groups) > kMaxGroups)
       in_.fail(cat("groups: expected at most ", kMaxGroups, ", got ",
                    groups.size()));
@@ -284,19 +285,22 @@ class RequestReader : StorageValues {
   using StorageValues::StorageValues;
 
   StorageInput run() {
+    const char* key = root_.contains(kFormerKey) ? kFormerKey : kRequestKey;
     require_known_keys(root_,
-                       {kStorageKey, "world", "wire", "share_states",
+                       {key, "world", "wire", "master", "share_states",
                         "capacity_bytes", "strict_capacity", "ranks_per_node",
                         "teams", "links", "groups", "tensors", kCostKey},
                        where_);
     const int64_t version =
-        get_integer(root_, kStorageKey, 0, INT32_MAX, where_);
-    if (version != kStorageVersion)
-      in_.fail(cat(kStorageKey, ": version ", version, ", expected ",
-                   kStorageVersion));
-    read_options(out_);
-    read_groups(out_);
-    const Json& tensors = in_.array(member("tensors"), "tensors");
+        get_integer(root_, key, 0, INT32_MAX, where_);
+    if (version != kRequestVersion)
+      in_.fail(
+          cat(key, ": version ", version, ", expected ", kRequestVersion));
+    out_.world = read_world(root_);
+    out_.options = read_options(root_);
+    read_groups(root_, out_);
+    const Json& tensors =
+        in_.array(get_member(root_, "tensors", where_), "tensors");
     check_num_tensors(tensors.size(), out_.world);
     for (const Json& tensor : tensors) read_tensor(tensor);
     StorageInput input{std::move(out_), std::nullopt};
@@ -344,38 +348,65 @@ class RequestReader : StorageValues {
 
 class StoragePlanReader : StorageValues {
  public:
-  using StorageValues::StorageValues;
+  StoragePlanReader(const Json& root, const std::string& where)
+      : StorageValues(root, where),
+        of_(plan_sections(root, kMadeByCaller, kFormerFormat,
+                          "a plan of given storage", where)) {}
 
   StoragePlan run() {
-    require_known_keys(
-        root_,
-        {"format", "version", "digest", "world", "wire", "share_states",
-         "capacity_bytes", "strict_capacity", "ranks_per_node", "teams",
-         "links", "groups", "cost", "predicted", "storage", "tensors", "owners",
-         "rounds", "elements"},
-        where_);
-    read_options(request_);
-    read_groups(request_);
+    require_known_members();
+    request_.world = read_world(*of_.storage);
+    request_.options = read_options(
+        of_.are_former ? root_ : get_member(*of_.request, "options", where_));
+    read_groups(*of_.request, request_);
     read_tensors();
     StorageRequest settled = settle_storage(request_);
-    if (settled != request_)
+    if (!is_settled(request_, settled))
       in_.fail(
           "groups or boxes are not those of a finished plan: options are "
-          "missing, or boxes are empty");
-    plan_ = open_storage_plan(std::move(settled), nullptr);
+          "not settled, or boxes are empty");
+    plan_ = open_storage_plan(std::move(request_), nullptr);
     plan_.digest = get_string(root_, "digest", where_);
-    read_cost(member("cost"));
-    read_summary(member("predicted"));
+    read_cost(get_member(*of_.request, "cost", where_));
+    read_summary(get_member(root_, "predicted", where_));
     read_decisions();
     return std::move(plan_);
   }
 
  private:
+  void require_known_members() const {
+    if (of_.are_former)
+      return require_known_keys(
+          root_,
+          {"format", "version", "digest", "world", "wire", "share_states",
+           "capacity_bytes", "strict_capacity", "ranks_per_node", "teams",
+           "links", "groups", "cost", "predicted", "storage", "tensors",
+           "owners", "rounds", "elements"},
+          where_);
+    require_known_keys(*of_.request, {"options", "groups", "cost"}, where_);
+    require_known_keys(
+        get_member(*of_.request, "options", where_),
+        {"wire", "master", "share_states", "capacity_bytes", "strict_capacity",
+         "ranks_per_node", "teams", "links"},
+        where_);
+    require_known_keys(*of_.storage, {"maker", "world", "boxes", "tensors"},
+                       where_);
+    require_known_keys(*of_.decisions, {"owners", "rounds", "elements"},
+                       where_);
+  }
+
+  const Json& decided(const char* key) const {
+    return in_.array(get_member(*of_.decisions, key, where_), key);
+  }
+
   // A row of a tensor has its name, shape, dtype, group, splits and the index
   // of its storage.
   void read_tensors() {
-    const Json& tensors = in_.array(member("tensors"), "tensors");
-    const Json& storage = in_.array(member("storage"), "storage");
+    const char* boxes_key = of_.are_former ? "storage" : "boxes";
+    const Json& tensors =
+        in_.array(get_member(*of_.storage, "tensors", where_), "tensors");
+    const Json& storage =
+        in_.array(get_member(*of_.storage, boxes_key, where_), boxes_key);
     check_num_tensors(std::max(tensors.size(), storage.size()), request_.world);
     std::vector<std::vector<std::vector<Box>>> stored;
     for (const Json& boxes : storage)
@@ -390,7 +421,7 @@ class StoragePlanReader : StorageValues {
       out.group = in.index(row[3], 0, std::ssize(request_.groups) - 1, "group");
       out.splits = read_splits(row[4], in);
       out.stored =
-          stored[index(in.index(row[5], 0, std::ssize(stored) - 1, "storage"))];
+          stored[index(in.index(row[5], 0, std::ssize(stored) - 1, boxes_key))];
       count_boxes(out);
       request_.tensors.push_back(std::move(out));
     }
@@ -416,8 +447,8 @@ class StoragePlanReader : StorageValues {
   void read_decisions() {
     const int64_t items =
         std::ssize(plan_.matrices) + std::ssize(plan_.elements);
-    const Json& owners = in_.array(member("owners"), "owners");
-    const auto rounds = in_.indices(member("rounds"), -1, items, "rounds");
+    const Json& owners = decided("owners");
+    const auto rounds = in_.indices(decided("rounds"), -1, items, "rounds");
     if (owners.size() != plan_.matrices.size() ||
         rounds.size() != plan_.matrices.size())
       in_.fail(cat(owners.size(), " owners and ", rounds.size(), " rounds of ",
@@ -426,7 +457,7 @@ class StoragePlanReader : StorageValues {
       read_owners(owners[m], plan_.matrices[m]);
       plan_.matrices[m].round = rounds[m];
     }
-    const Json& elements = in_.array(member("elements"), "elements");
+    const Json& elements = decided("elements");
     if (elements.size() != plan_.elements.size())
       in_.fail(
           cat(elements.size(), " elements, expected ", plan_.elements.size()));
@@ -456,35 +487,24 @@ class StoragePlanReader : StorageValues {
     m.owner = m.team.front();
   }
 
+  const PlanSections of_;
   StorageRequest request_;
   StoragePlan plan_;
 };
 
 }  // namespace
 
-StorageInput read_storage_input(std::string_view text,
+StorageInput read_storage(std::string_view text,
                                 const std::string& where) {
   const Json root = parse_json(text, storage_limits(where));
   return naming_file(where, [&] { return RequestReader(root, where).run(); });
-}
-
-StorageRequest read_storage(std::string_view text, const std::string& where) {
-  StorageInput input = read_storage_input(text, where);
-  if (input.cost)
-    throw UsageError(
-        cat(where, ": ", kCostKey, ": a table of costs is not expected here"));
-  return std::move(input.request);
 }
 
 ReadStoragePlan storage_plan_from_json(std::string_view text,
                                      const std::string& where) {
   return read_checked<StoragePlan>(
       text, storage_limits(where),
-      [&](const Json& root) {
-        require_format(root, kStoragePlanFormat, "a plan of given storage",
-                       kStorageVersion, kStorageTeamVersion, where);
-        return StoragePlanReader(root, where).run();
-      },
+      [&](const Json& root) { return StoragePlanReader(root, where).run(); },
       storage_plan_to_json);
 }
 

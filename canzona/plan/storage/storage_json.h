@@ -12,30 +12,28 @@
 
 namespace canzona {
 
-inline constexpr const char* kStorageKey = "canzona_storage";
-inline constexpr const char* kStoragePlanFormat = "canzona.placed_plan";
-inline constexpr int64_t kStorageVersion = 1;
-// The version of plans that may have teams, or that name their links.
-inline constexpr int64_t kStorageTeamVersion = 2;
+// The member of a request that says what it is; former ones are still read.
+inline constexpr const char* kRequestKey = "canzona_storage";
+inline constexpr const char* kFormerKey = "canzona_placed";
+inline constexpr int64_t kRequestVersion = 1;
+// The format of plans in versions 1 and 2.
+inline constexpr const char* kFormerFormat = "canzona.placed_plan";
 // The most boxes of all tensors and ranks that a file may list.
 inline constexpr int64_t kMaxStorageBoxes = int64_t{1} << 22;
 
-// Reads a request. A file is untrusted: bytes, values, ranks, tensors and boxes
-// are bounded. The UsageError names `where`, the tensor and what was expected.
-// make_storage_plan() checks whether the boxes of a tensor fit together.
-StorageRequest read_storage(std::string_view text,
-                          const std::string& where = "request");
-
-// Reads a request that may bring its table of costs (`cost_table`), which
-// read_storage() refuses.
+// A request, which may bring its table of costs (`cost_table`).
 struct StorageInput {
   StorageRequest request;
   std::optional<CostTable> cost;
 
   const CostTable* table() const { return cost ? &*cost : nullptr; }
 };
-StorageInput read_storage_input(std::string_view text,
-                              const std::string& where = "request");
+
+// Reads a request. A file is untrusted: bytes, values, ranks, tensors and boxes
+// are bounded. The UsageError names `where`, the tensor and what was expected.
+// make_storage_plan() checks whether the boxes of a tensor fit together.
+StorageInput read_storage(std::string_view text,
+                          const std::string& where = "request");
 
 // The same plan gives the same bytes everywhere.
 std::string storage_plan_to_json(const StoragePlan& plan);
@@ -49,7 +47,7 @@ using ReadStoragePlan = PlanOfFile<StoragePlan>;
 ReadStoragePlan storage_plan_from_json(std::string_view text,
                                      const std::string& where);
 
-// True if the format member says so; the rest may still be wrong.
+// True if the file says so itself; the rest may still be wrong.
 bool is_storage_plan(const Json& root);
 
 }  // namespace canzona

@@ -50,14 +50,14 @@ TEST(StoragePlanJson, IsReadBackAsItWas) {
 // The digest of this plan is the same on every machine.
 TEST(StoragePlanJson, HasTheSameBytesEverywhere) {
   const std::string text = storage_plan_to_json(small_plan());
-  EXPECT_THAT(text, StartsWith(R"({"format":"canzona.placed_plan","version":1,)"
+  EXPECT_THAT(text, StartsWith(R"({"format":"canzona.plan","version":3,)"
                                R"("digest":")"));
   EXPECT_THAT(text,
-              HasSubstr(R"("storage":[[[[[0,0],[2,2]]],[[[2,0],[2,2]]]],)"
+              HasSubstr(R"("boxes":[[[[[0,0],[2,2]]],[[[2,0],[2,2]]]],)"
                         R"([[[[0],[3]]],[[[0],[3]]]]],)"
                         R"("tensors":[["a",[4,2],"fp32",0,[],0],)"
-                        R"(["b",[4,2],"fp32",0,[],0],["n",[3],"fp32",1,[],1]],)"
-                        R"("owners":[1,0],"rounds":[0,0],"elements":[]})"));
+                        R"(["b",[4,2],"fp32",0,[],0],["n",[3],"fp32",1,[],1]]},)"
+                        R"("decisions":{"owners":[1,0],"rounds":[0,0],"elements":[]}})"));
 }
 
 TEST(StoragePlanJson, TheDigestIsThatOfTheFileWithoutIt) {
@@ -67,6 +67,27 @@ TEST(StoragePlanJson, TheDigestIsThatOfTheFileWithoutIt) {
   EXPECT_EQ(digest_of(plan), digest);
   plan.matrices[0].owner = 1 - plan.matrices[0].owner;
   EXPECT_NE(digest_of(plan), digest);
+}
+
+// Plans of versions 1 and 2, made before some options of the rules existed.
+TEST(StoragePlanJson, FormerVersionsAreRead) {
+  int read = 0;
+  for (const char* name : {"experts", "fsdp", "hsdp_shared", "teams"}) {
+    const std::string text = read_file(
+        cat(CANZONA_TEST_DATA "/../../fuzz/corpus/storage/plan_", name, ".json"),
+        1 << 20, "plan");
+    ASSERT_THAT(text, HasSubstr("\"format\":\"canzona.placed_plan\""));
+    const ReadStoragePlan former = storage_plan_from_json(text, "p.json");
+    EXPECT_TRUE(former.digest_matches) << name;
+    EXPECT_THAT(validate(former.plan), IsEmpty()) << name;
+    const std::string now = storage_plan_to_json(former.plan);
+    const ReadStoragePlan again = storage_plan_from_json(now, "p.json");
+    EXPECT_TRUE(again.digest_matches);
+    EXPECT_EQ(again.plan.matrices, former.plan.matrices);
+    EXPECT_EQ(again.plan.options, former.plan.options);
+    ++read;
+  }
+  EXPECT_EQ(read, 4);
 }
 
 Json json_of(const StoragePlan& plan) {
@@ -83,26 +104,28 @@ void expect_unread(Change change, const std::string& says) {
 }
 
 TEST(StoragePlanJson, WhatIsNoPlanIsRefused) {
-  expect_unread([](Json& j) { j["format"] = "canzona.plan"; },
-                "not a plan of given storage");
-  expect_unread([](Json& j) { j["version"] = 3; },
-                "version 3, expected 1 or 2");
-  expect_unread([](Json& j) { j.erase("owners"); }, "owners");
+  expect_unread([](Json& j) { j["storage"]["maker"] = "planner"; },
+                "not a plan of given storage: the maker of its storage is "
+                "'planner', expected caller");
+  expect_unread([](Json& j) { j["version"] = 4; },
+                "version 4, expected 3, or the former 1 and 2");
+  expect_unread([](Json& j) { j["decisions"].erase("owners"); }, "owners");
   expect_unread([](Json& j) { j["more"] = 1; }, "more");
-  expect_unread([](Json& j) { j["owners"].push_back(0); },
+  expect_unread([](Json& j) { j["decisions"]["owners"].push_back(0); },
                 "3 owners and 2 rounds of 2 matrices");
-  expect_unread([](Json& j) { j["owners"][0] = 2; }, "2 is not in 0..1");
-  expect_unread([](Json& j) { j["tensors"][0][5] = 2; },
-                "tensor 'a': storage: 2 is not in 0..1");
-  expect_unread([](Json& j) { j["storage"][0][1][0][1][0] = 1; },
+  expect_unread([](Json& j) { j["decisions"]["owners"][0] = 2; }, "2 is not in 0..1");
+  expect_unread([](Json& j) { j["storage"]["tensors"][0][5] = 2; },
+                "tensor 'a': boxes: 2 is not in 0..1");
+  expect_unread([](Json& j) { j["storage"]["boxes"][0][1][0][1][0] = 1; },
                 "tensor 'a': no rank stores element [3, 0]");
-  expect_unread([](Json& j) { j["groups"][0]["options"].erase("steps"); },
-                "options");
-  expect_unread([](Json& j) { j["cost"]["ticks"] = Json::array(); },
+  expect_unread(
+      [](Json& j) { j["request"]["groups"][0]["options"]["steps"] = "auto"; },
+      "options are not settled");
+  expect_unread([](Json& j) { j["request"]["cost"]["ticks"] = Json::array(); },
                 "no ticks for a 4×2 matrix");
   expect_unread(
       [](Json& j) {
-        j["elements"].push_back({0, 0});
+        j["decisions"]["elements"].push_back({0, 0});
       },
       "1 elements, expected 0");
 }
@@ -119,24 +142,24 @@ std::vector<std::string> violations_after(Change change) {
 
 TEST(ValidateStorage, ListsWrongDecisions) {
   EXPECT_THAT(violations_after([](Json& j) {
-                j["rounds"] = {-1, 0};
+                j["decisions"]["rounds"] = {-1, 0};
               }),
               ElementsAre(HasSubstr("'a': no round, but its pieces are on 2"),
                           HasSubstr("digest")));
   EXPECT_THAT(violations_after([](Json& j) {
-                j["rounds"] = {0, 2};
+                j["decisions"]["rounds"] = {0, 2};
               }),
               ElementsAre(HasSubstr("2 rounds are used, up to 2, expected 3"),
                           HasSubstr("digest")));
   EXPECT_THAT(violations_after([](Json& j) {
-                j["owners"] = {0, 0};
+                j["decisions"]["owners"] = {0, 0};
               }),
               ElementsAre(HasSubstr("predicted makespan"),
                           HasSubstr("predicted idle ranks 0, expected 1"),
                           HasSubstr("digest")));
   EXPECT_THAT(violations_after([](Json& j) {
-                j["owners"] = {0, 0};
-                j["capacity_bytes"] = 31;
+                j["decisions"]["owners"] = {0, 0};
+                j["request"]["options"]["capacity_bytes"] = 31;
                 j["predicted"]["idle_ranks"] = 1;
                 j["predicted"]["makespan_ticks"] =
                     2 * j["predicted"]["makespan_ticks"].get<int64_t>();
@@ -145,7 +168,7 @@ TEST(ValidateStorage, ListsWrongDecisions) {
                           HasSubstr("round 0: 32 bytes of messages on rank 1"),
                           HasSubstr("digest")));
   EXPECT_THAT(
-      violations_after([](Json& j) { j["cost"]["ticks"][0][3] = 1; }),
+      violations_after([](Json& j) { j["request"]["cost"]["ticks"][0][3] = 1; }),
       ElementsAre(HasSubstr("cost: 1 + 0 ticks for 'a'"), HasSubstr("digest")));
   EXPECT_THAT(
       violations_after([](Json& j) { j["predicted"]["bound_ticks"] = 0; }),
@@ -183,11 +206,12 @@ TEST(ValidateStorage, ClassesAndMatricesAreThoseOfTheRequest) {
 TEST(StoragePlanJson, ValuesBesideThePlanAreRefused) {
   expect_unread(
       [](Json& j) {
-        j["storage"].push_back(j["storage"][0]);  // nobody uses it
+        Json& boxes = j["storage"]["boxes"];
+        boxes.push_back(boxes[0]);  // nobody uses it
         const StoragePlan plan = small_plan();
         j["digest"] = plan.digest;
       },
-      "/storage/2 differs from the plan that the digest describes");
+      "/storage/boxes/2 differs from the plan that the digest describes");
 }
 
 }  // namespace

@@ -417,11 +417,12 @@ const std::vector<RankRoundBytes>& RoundCounter::bytes_of(size_t item) {
     return counted_[place_[index(rank)]].bytes;
   };
   basis_.each_message(
-      item, [&](StorageMessage message, int32_t from, int32_t to, int64_t n) {
-        if (message == StorageMessage::kTeam) return;
-        const bool gather = message == StorageMessage::kGather;
+      item, [&](Collective collective, int32_t from, int32_t to, int64_t n) {
+        if (collective >= Collective::kTeamSums) return;
+        const bool gather = collective == Collective::kGather;
         // A broadcast is sent by its root only once.
-        if (message != StorageMessage::kBroadcast) at(from)[gather ? 0 : 2] += n;
+        if (collective != Collective::kBroadcast)
+          at(from)[gather ? 0 : 2] += n;
         at(to)[gather ? 1 : 3] += n;
       });
   return counted_;

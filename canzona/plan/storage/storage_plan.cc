@@ -297,6 +297,14 @@ StorageRequest settle_storage(StorageRequest request) {
   return request;
 }
 
+bool is_settled(const StorageRequest& request, const StorageRequest& settled) {
+  StorageRequest filled = request;
+  for (size_t g = 0; g < filled.groups.size(); ++g)
+    for (const auto& option : settled.groups[g].options)
+      filled.groups[g].options.insert(option);
+  return filled == settled;
+}
+
 StoragePlan open_storage_plan(StorageRequest settled, const CostTable* table) {
   StoragePlan plan;
   static_cast<StorageRequest&>(plan) = std::move(settled);

@@ -1,8 +1,8 @@
 // Plans for a given storage layout: the trainer has already cut every tensor,
 // and the plan decides only who computes which matrix, and when.
 //
-//   StorageRequest request = read_storage(text);         // storage_json.h
-//   StoragePlan plan = make_storage_plan(request);
+//   StorageInput input = read_storage(text);             // storage_json.h
+//   StoragePlan plan = make_storage_plan(input.request, input.table());
 //   plan.matrices[m].owner, plan.matrices[m].round
 //
 // A tensor's last two dimensions are its matrices; the dimensions before them
@@ -61,6 +61,7 @@ struct StorageOptions {
   // In which numbers travel between ranks. With kBf16, values are also rounded
   // on the rank where they stay, so that all ranks use the same numbers.
   DType wire = DType::kFp32;
+  MasterForm master = MasterForm::kFp32;  // of bf16 tensors
   // Only the owner's line keeps the states of replicated tensors.
   bool share_states = false;
   // The most bytes that the messages of a round may take on one rank.
@@ -164,13 +165,17 @@ int64_t common_elements(const CutTensor& tensor, const OwnedMatrix& matrix,
 
 // make_storage_plan() turns a given storage layout into a finished plan.
 //
-//   StorageRequest request = read_storage(text, "storage.json");  //
-//   storage_json.h StoragePlan plan = make_storage_plan(std::move(request)); //
-//   UsageError std::vector<std::string> violations = validate(plan);
+//   StorageInput input = read_storage(text, "storage.json");
+//   StoragePlan plan = make_storage_plan(input.request, input.table());
+//   std::vector<std::string> violations = validate(plan);
 
 // Returns the request as a plan stores it: all rule options filled in, empty
 // boxes removed. The UsageError names the tensor that cannot be planned.
 StorageRequest settle_storage(StorageRequest request);
+
+// True if a request says what settle_storage() made of it, up to rule options
+// that came with later releases: a finished plan may lack those.
+bool is_settled(const StorageRequest& request, const StorageRequest& settled);
 
 // Returns a plan with the weighed matrices of all matrix-rule tensors, not yet
 // assigned, the classes, the shared elements and all derived fields. The

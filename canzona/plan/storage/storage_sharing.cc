@@ -256,10 +256,11 @@ std::vector<double> storage_step_seconds(const StoragePlan& plan) {
       seconds[index(it.owner)] +=
           static_cast<double>(basis.work_of(m)) * per_step;
   }
-  const std::vector<StorageBytes> bytes = storage_bytes(basis, plan);
+  const std::vector<RankCost> ranks = storage_wire(basis, plan);
   const Links& links = plan.options.links;
   for (size_t r = 0; r < seconds.size(); ++r) {
-    const WireBytes& of = bytes[r].broadcast;
+    const WireBytes& of =
+        ranks[r].wire[static_cast<size_t>(Collective::kBroadcast)];
     const auto add = [&](bool near, int64_t most) {
       if (most > 0)
         seconds[r] += links.port_seconds(near, most) + links.latency(near);

@@ -9,6 +9,7 @@
 #include "canzona/plan/storage/storage_owners.h"
 #include "canzona/plan/storage/storage_plan.h"
 #include "canzona/plan/storage/storage_sharing.h"
+#include "canzona/plan/validate/validate.h"
 
 namespace canzona {
 namespace {
@@ -48,15 +49,15 @@ class StorageValidation {
   bool check_request() {
     StoragePlan expected;
     try {
-      expected = open_storage_plan(settle_storage(plan_), nullptr);
+      StorageRequest settled = settle_storage(plan_);
+      if (!is_settled(plan_, settled))
+        violated("the request has rule options that are not settled, or empty "
+                 "boxes");
+      expected = open_storage_plan(std::move(settled), nullptr);
     } catch (const UsageError& error) {
       violated(error.what());
       return false;
     }
-    if (static_cast<const StorageRequest&>(expected) != plan_)
-      violated(
-          "the request does not list all rule options, or has empty "
-          "boxes");
     check_classes(expected);
     return check_matrices(expected) && violations_.empty();
   }
@@ -155,22 +156,10 @@ class StorageValidation {
           line[index(rank)] != basis.line_of(i))
         return wrong("rank ", rank, " shares it, but is not a rank of its ",
                      "owner's line that stores a piece");
-    const int32_t most = largest_team(plan_.options.teams, plan_.world);
-    if (std::ssize(ranks) > most)
-      wrong(ranks.size(), " ranks share it, expected at most ", most);
     StorageShares shares(plan_);
-    const MatrixBlocks& blocks = shares.blocks(i);
-    if (blocks.fall_apart()) {
-      if (std::ssize(m.team) != blocks.count())
-        wrong(m.team.size(), " owners of blocks, expected ", blocks.count());
-      return;
-    }
-    if (ranks.size() != m.team.size() || !is_team_size(std::ssize(m.team)) ||
-        std::ssize(m.team) > shares.strips(i).most_ranks())
-      wrong("a team of ", m.team.size(), " ranks, ", ranks.size(),
-            " of them different; expected 2, 4 or 8 different ones, and at "
-            "most ",
-            shares.strips(i).most_ranks());
+    check_sharing(shares, i, cat("matrix ", name(m)), m.team,
+                  plan_.options.teams, plan_.world, violations_);
+    if (shares.is_in_blocks(i)) return;
     for (const int32_t rank : ranks)
       if (rank / plan_.options.ranks_per_node !=
           m.owner / plan_.options.ranks_per_node)

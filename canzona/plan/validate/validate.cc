@@ -200,81 +200,28 @@ class Validation {
         violated(matrix_text(m), " has an owner beyond the ", part_.grid.tp,
                  " tp ranks of its home");
       }
-      if (teams_.is_in_blocks(m)) {
-        check_blocks(m);
-      } else if (owners.size() > 1) {
-        check_team(m, inside);
+      if (owners.size() > 1) {
+        check_shared(m, inside);
       } else if (owners.empty() == one_owner) {
         violated(matrix_text(m), " has ", owners.size(), " owners");
       }
     }
   }
 
-  // Checks that a team has 2, 4 or 8 ranks of one home and node, and no more
-  // than the matrix has strips or the plan allows, or is an owner and its
-  // helper.
-  void check_team(size_t m, bool inside) {
+  // A team has ranks of one home and node.
+  void check_shared(size_t m, bool inside) {
     const auto owners = part_.owners[m];
-    const auto size = std::ssize(owners);
-    const std::string team =
-        cat(matrix_text(m), ": its team (", join_ranks(owners), ")");
-    const std::set<int32_t> distinct(owners.begin(), owners.end());
-    if (std::ssize(distinct) != size) {
-      for (const int32_t t : distinct)
-        if (std::count(owners.begin(), owners.end(), t) > 1)
-          violated(team, " names tp rank ", t, " twice");
-    }
-    if (!is_team_size(size))
-      violated(team, " has ", size, " ranks, expected 2, 4 or 8");
-    if (!is_scattered(part_.traffic))
-      violated(team, " cannot be: strategy ", part_.options.strategy,
-               " has none");
-    const int32_t most = largest_team(part_.options, part_.grid.tp);
-    if (size > most)
-      violated(team, " is larger than teams=", teams_text(part_.options.teams),
-               " allows: at most ", most);
-    const StripFacts& facts = teams_.strips(m);
-    if (facts.has_helper() && size > facts.most_ranks())
-      violated(team, " has ", size, " ranks, expected an owner and one helper");
-    else if (size > facts.most_ranks())
-      violated(team, " is larger than the ",
-               facts.strips == 1 ? "one strip" : cat(facts.strips, " strips"),
-               " of the matrix");
-    if (inside && !is_on_one_node(m))
-      violated(team, " has ranks of several nodes of ",
-               counted_text(part_.options.ranks_per_node, "rank"));
-  }
-
-  // Checks that every block of a matrix with independent blocks has one owner,
-  // and that no more ranks of the home own blocks than the plan allows.
-  void check_blocks(size_t m) {
-    const auto owners = part_.owners[m];
-    const std::string blocks =
-        cat(matrix_text(m), ": the owners of its blocks (", join_ranks(owners),
-            ")");
-    if (std::ssize(owners) != teams_.blocks(m).count())
-      violated(blocks, " are ", owners.size(),
-               ", expected one for each of the ", teams_.blocks(m).count(),
-               " blocks");
+    check_sharing(teams_, m, matrix_text(m), owners, part_.options.teams,
+                  part_.grid.tp, violations_);
+    const bool in_blocks = teams_.is_in_blocks(m);
     if (!is_scattered(part_.traffic) ||
-        part_.options.micro_groups != "balanced")
-      violated(blocks, " cannot be: strategy ", part_.options.strategy,
-               " with micro-groups=", part_.options.micro_groups,
-               " gives each matrix one owner");
-    const auto ranks = std::ssize(distinct(owners));
-    const int32_t most = largest_team(part_.options, part_.grid.tp);
-    if (ranks > most)
-      violated(blocks, " are ", ranks,
-               " ranks, more than teams=", teams_text(part_.options.teams),
-               " allows: at most ", most);
-  }
-
-  static std::string join_ranks(std::span<const int32_t> ranks) {
-    constexpr size_t kShown = 9;
-    std::vector<std::string> words;
-    for (size_t i = 0; i < std::min(ranks.size(), kShown); ++i)
-      words.push_back(std::to_string(ranks[i]));
-    return join(words, ", ") + (ranks.size() > kShown ? ", …" : "");
+        (in_blocks && part_.options.micro_groups != "balanced"))
+      violated(matrix_text(m), ": ranks cannot share it: strategy ",
+               part_.options.strategy, " with micro-groups=",
+               part_.options.micro_groups, " gives each matrix one owner");
+    if (!in_blocks && inside && !is_on_one_node(m))
+      violated(matrix_text(m), ": its team has ranks of several nodes of ",
+               counted_text(part_.options.ranks_per_node, "rank"));
   }
 
   bool is_on_one_node(size_t m) {

@@ -49,7 +49,7 @@ TEST(ValidateTeams, AllViolationsAreListed) {
       validate(plan),
       ElementsAre("matrix 'layers.0.tall' has an owner beyond the 8 tp ranks "
                   "of its home",
-                  team + " names tp rank 1 twice",
+                  team + " names rank 1 twice",
                   team + " has 6 ranks, expected 2, 4 or 8",
                   team + " is larger than the 4 strips of the matrix"));
 }
@@ -60,7 +60,7 @@ TEST(ValidateTeams, EachViolationIsFound) {
     replace_owners(plan, matrix_of(plan, "layers.0.tall"), owners);
     return validate(plan);
   };
-  EXPECT_THAT(violations({1, 1}), Contains(HasSubstr("tp rank 1 twice")));
+  EXPECT_THAT(violations({1, 1}), Contains(HasSubstr("rank 1 twice")));
   EXPECT_THAT(violations({0, 8}), Contains(HasSubstr("beyond the 8 tp ranks")));
   EXPECT_THAT(violations({0, -1}), Contains(HasSubstr("beyond the 8 tp")));
   EXPECT_THAT(violations({0, 4}), Contains(HasSubstr("several nodes of 4")));
@@ -90,7 +90,7 @@ TEST(ValidateTeams, AMatrixHasOneHelper) {
   };
   EXPECT_THAT(violations({3, 1}), IsEmpty());
   EXPECT_THAT(violations({3}), IsEmpty());
-  EXPECT_THAT(violations({3, 3}), Contains(HasSubstr("tp rank 3 twice")));
+  EXPECT_THAT(violations({3, 3}), Contains(HasSubstr("rank 3 twice")));
   EXPECT_THAT(
       violations({0, 1, 2, 3}),
       ElementsAre("matrix 'square1': its team (0, 1, 2, 3) has 4 ranks, "
@@ -107,10 +107,9 @@ Json parsed() {
   return parse_json(plan_to_json(team_plan()), {.what = "plan"});
 }
 
-TEST(PlanJsonTeams, VersionTwoSaysTeamsAndTheirBound) {
+TEST(PlanJsonTeams, AreSaidWithTheirBound) {
   const Json plan = parsed();
-  EXPECT_EQ(plan["version"], 2);
-  EXPECT_EQ(plan["options"]["teams"], "auto");
+    EXPECT_EQ(plan["request"]["options"]["teams"], "auto");
   EXPECT_EQ(plan["predicted"]["team_bound_ticks"],
             team_plan().summary.team_bound.value());
   const ReadPlan read = plan_from_json(plan_to_json(team_plan()), "plan");
@@ -119,12 +118,12 @@ TEST(PlanJsonTeams, VersionTwoSaysTeamsAndTheirBound) {
   EXPECT_EQ(read.plan.parts[0].owners, team_plan().parts[0].owners);
 }
 
-// A team of ranks elsewhere is read, so that all of it can be told.
-TEST(PlanJsonTeams, ATeamBeyondItsHomeIsLeftToValidate) {
+// A wrong team is read, so that all of it can be told.
+TEST(PlanJsonTeams, AWrongTeamIsLeftToValidate) {
   Json plan = parsed();
-  plan["owners"][1] = {7, 7};
+  plan["decisions"]["parts"][0]["owners"][1] = {7, 7};
   EXPECT_THAT(validate(plan_from_json(plan.dump(), "plan").plan),
-              Contains(HasSubstr("tp rank 7 twice")));
+              Contains(HasSubstr("rank 7 twice")));
 }
 
 TEST(PlanJsonTeams, HostileFilesAreRefused) {
@@ -135,34 +134,34 @@ TEST(PlanJsonTeams, HostileFilesAreRefused) {
                 ThrowsMessage<UsageError>(
                     AllOf(HasSubstr("plan.json"), HasSubstr(says))));
   };
-  refused([](Json& p) { p["version"] = 1; }, "version 1 with teams auto");
-  refused([](Json& p) { p["options"].erase("teams"); }, "version 2");
-  refused([](Json& p) { p["options"]["teams"] = "off"; }, "version 2");
-  refused([](Json& p) { p["options"]["teams"] = "3"; }, "teams");
-  refused([](Json& p) { p["options"]["teams"] = 4; }, "teams");
-  refused([](Json& p) { p["options"]["exchange"] = "strips"; },
+  refused([](Json& p) { p["request"]["options"].erase("teams"); },
+          "team_bound_ticks of a plan without teams");
+  refused([](Json& p) { p["request"]["options"]["teams"] = "off"; },
+          "team_bound_ticks of a plan without teams");
+  refused([](Json& p) { p["request"]["options"]["teams"] = "3"; }, "teams");
+  refused([](Json& p) { p["request"]["options"]["teams"] = 4; }, "teams");
+  refused([](Json& p) { p["request"]["options"]["exchange"] = "strips"; },
           "exchange strips is no longer supported; plan again");
-  refused([](Json& p) { p["options"]["exchange"] = "rounds"; }, "'exchange'");
+  refused([](Json& p) { p["request"]["options"]["exchange"] = "rounds"; }, "'exchange'");
   refused([](Json& p) { p["predicted"].erase("team_bound_ticks"); },
           "team_bound_ticks");
   refused([](Json& p) { p["predicted"]["team_bound_ticks"] = -1; },
           "team_bound_ticks");
-  refused([](Json& p) { p["owners"][1] = {0, 1 << 20}; }, "owner");
-  refused([](Json& p) { p["owners"][1] = {0, -1}; }, "owner");
-  refused([](Json& p) { p["owners"][1] = {0, 1.5}; }, "owner");
-  refused([](Json& p) { p["owners"][1] = {0, "1"}; }, "owner");
-  refused([](Json& p) { p["owners"][1] = Json::array({Json::array({0})}); },
+  refused([](Json& p) { p["decisions"]["parts"][0]["owners"][1] = {0, 1 << 20}; }, "owner");
+  refused([](Json& p) { p["decisions"]["parts"][0]["owners"][1] = {0, -1}; }, "owner");
+  refused([](Json& p) { p["decisions"]["parts"][0]["owners"][1] = {0, 1.5}; }, "owner");
+  refused([](Json& p) { p["decisions"]["parts"][0]["owners"][1] = {0, "1"}; }, "owner");
+  refused([](Json& p) { p["decisions"]["parts"][0]["owners"][1] = Json::array({Json::array({0})}); },
           "owner");
-  refused([](Json& p) { p["owners"][1] = std::vector<int>(5000, 0); },
+  refused([](Json& p) { p["decisions"]["parts"][0]["owners"][1] = std::vector<int>(5000, 0); },
           "a team of 5000 ranks");
 }
 
-TEST(PlanJsonTeams, VersionOneHasNoTeams) {
+TEST(PlanJsonTeams, TeamsThatAreOffAreNotInThePlan) {
   Json plan = parse_json(
       plan_to_json(plan_of(wide_and_small(1), "tp=8", {}, rule_with_strips())),
       {.what = "plan"});
-  EXPECT_EQ(plan["version"], 1);
-  plan["owners"][1] = {0, 1};
+  plan["decisions"]["parts"][0]["owners"][1] = {0, 1};
   EXPECT_THAT(validate(plan_from_json(plan.dump(), "plan").plan),
               Contains(HasSubstr("than teams=off allows: at most 1")));
   plan["predicted"]["team_bound_ticks"] = 5;

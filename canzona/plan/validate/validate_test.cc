@@ -70,7 +70,7 @@ TEST(Validate, ListsAllViolations) {
   const auto violations = validate(plan);
   EXPECT_GE(violations.size(), 4u);
   for (const char* says :
-       {"bucket 0: cuts", "'head' has a home", "names tp rank 0 twice",
+       {"bucket 0: cuts", "'head' has a home", "names rank 0 twice",
         "micro-groups are not numbered"}) {
     EXPECT_THAT(violations, Contains(HasSubstr(says)));
   }

@@ -29,7 +29,7 @@ function storageLoads(plan) {
 
 function storageBytes(plan) {
   const sent = wire => wire.sent_intra + wire.sent_inter;
-  const bars = rankBars(plan, ({bytes: {gather, scatter, broadcast}}) => [gather, scatter, broadcast].map(sent));
+  const bars = rankBars(plan, ({bytes}) => ["gather", "scatter", "broadcast"].map(name => bytes[name] ? sent(bytes[name]) : 0));
   return section("wire", "Bytes", "Bytes per rank and step",
     figure(width => stackedBars({title: "Bytes that a rank sends in a step", bars, kinds: MOVES, ticks: byteTicks,
       text: bytes, below: "rank"}, width), "Sent by each rank."), legend(MOVES));

@@ -16,7 +16,7 @@
 #include "canzona/base/text.h"
 #include "canzona/comm/from_all.h"
 #include "canzona/runtime/gradients.h"
-#include "canzona/runtime/rank_parts.h"
+#include "canzona/runtime/rank_values.h"
 
 namespace canzona {
 
@@ -229,9 +229,10 @@ NumberRows rows_of(const StateBox& box) {
 LogicalDigest digest_states(Rank& rank) {
   LogicalDigest digest;
   Hasher hasher(rank);
-  for (const StateBox& box : states_of(rank)) {
+  for (const StateBox& box : boxes_of(rank)) {
     if (!box.given || box.buffer == StateBuffer::kParameters) continue;
     const bool master = box.buffer == StateBuffer::kMasters;
+    const Arena::Scope scope(rank.engine.arena());
     digest.add(hasher.digest(
         memory_of(rank, box), kBytesPerFp32,
         name_seed(cat(box.owner, "/", master ? "master" : box.state)),
