@@ -46,12 +46,12 @@ ZeroRanking described(const PlanRequest& request, const Workload& work,
   ZeroRanking all{.model = request.model.name,
                   .mesh = request.mesh,
                   .rule = rule,
+                  .strategy = join(strategies, ", "),
                   .several_strategies = strategies.size() > 1,
                   .options = request.options,
                   .work = work,
                   .gaps = known_gaps({request.model, request.mesh, rule, cost,
                                       request.options.links, work})};
-  all.strategy = join(strategies, ", ");
   if (terms != nullptr) all.terms = *terms;
   return all;
 }
@@ -66,10 +66,10 @@ std::vector<std::string> tried(const std::vector<std::string>& asked,
 
 // Bounds of layouts under a strategy.
 struct Bounds {
-  explicit Bounds(const MeshQuestion& question)
-      : question(question),
-        facts(this->question),
-        of_mesh(this->question, facts, *question.limits.mesh) {}
+  explicit Bounds(const MeshQuestion& asked)
+      : question(asked),
+        facts(question),
+        of_mesh(question, facts, *question.limits.mesh) {}
   Bounds(const Bounds&) = delete;
   Bounds& operator=(const Bounds&) = delete;
 
