@@ -32,7 +32,14 @@ canzona $small --steps 2 --run traced --trace traced/trace.json
 exits 0
 there traced/trace.json
 there traced/model.safetensors
-# A trace must not overwrite the run's own files.
+# A trace must not overwrite what is trained on, or the run's own files.
+echo 'a text' >text.txt
+cp text.txt kept.txt
+canzona train --data text.txt --trace ./text.txt
+exits 2
+says "--trace './text.txt': belongs to --data 'text.txt'"
+checks=$((checks + 1))
+cmp -s text.txt kept.txt || fail 'the data was overwritten'
 for file in own own/model.safetensors own/metrics.jsonl; do
   # shellcheck disable=SC2086
   canzona $small --steps 2 --run own --trace $file
