@@ -258,21 +258,22 @@ bool writes_file(const CLI::Option* option) {
   return std::ranges::find(kNames, option->get_name()) != kNames.end();
 }
 
-// True if writing `file` destroys what another option names: the same file, or
-// one of a run's or a model's in a folder.
+// True if writing `file` destroys what another option names: this file, or the
+// folder of a run or a model that it is a part of.
 bool would_destroy(const fs::path& file, const CLI::Option& other,
                    const fs::path& named) {
   std::error_code none;
   const Offer offer = offer_of(other);
-  if (offer.files && fs::equivalent(file, named, none))
-    return fs::is_regular_file(file, none);
-  if (writes_file(&other) && !fs::exists(file, none))
-    return fs::absolute(file).lexically_normal() ==
-           fs::absolute(named).lexically_normal();
-  const std::string name = file.filename().string();
-  return (offer.files || offer.folders) && fs::exists(file, none) &&
-         is_of_a_run(name) && name != "report.html" &&
-         fs::equivalent(fs::absolute(file).parent_path(), named, none);
+  const auto is_named = [&](const fs::path& path) {
+    return (offer.files || offer.folders) && fs::equivalent(path, named, none);
+  };
+  if (!fs::exists(file, none))
+    return writes_file(&other) && fs::absolute(file).lexically_normal() ==
+                                      fs::absolute(named).lexically_normal();
+  return fs::is_regular_file(file, none) &&
+         (is_named(file) || (file.filename() != "report.html" &&
+                             is_of_a_run(file.filename().string()) &&
+                             is_named(fs::absolute(file).parent_path())));
 }
 
 void refuse_lost_files(const CLI::App& app) {

@@ -387,7 +387,7 @@ def require_matrices(routes: Sequence[Route], rule: str) -> None:
         f"{r.name} {list(r.parameter.shape)}: {r.reason}" for r in routes[:3]
     ]
     raise UsageError(
-        f"no parameter goes to {rule}: {'; '.join(lines)}"
+        f"no parameter goes to {rule}: {'; '.join(lines) or 'there is none'}"
         f"{'; …' if len(routes) > 3 else ''}; give it some by "
         f'rules={{"pattern": "{rule}"}}, or use canzona.AdamW'
     )
