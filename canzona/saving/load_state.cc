@@ -106,7 +106,9 @@ class RankLoader {
       std::erase_if(states_, [&](const RankState& state) {
         const bool begins = !state.state.empty() &&
                             reader.manifest().find(state.name()) == nullptr;
-        if (begins) begun_.insert(state.state);
+        if (begins)
+          notes_.insert(cat("the checkpoint has no states ",
+                            quoted(state.state), ": they begin anew"));
         return begins;
       });
     match_tensors(reader.manifest(), wanted(), Strictness::kIgnoreExtra);
@@ -123,13 +125,8 @@ class RankLoader {
     load_staged(reader, staged);
   }
 
-  // Returns the kinds of states that begin anew on this rank.
   std::vector<std::string> notes() const {
-    std::vector<std::string> notes;
-    for (const std::string& state : begun_)
-      notes.push_back(cat("the checkpoint has no states ", quoted(state),
-                          ": they begin anew"));
-    return notes;
+    return {notes_.begin(), notes_.end()};
   }
 
   std::vector<LogicalTensor> wanted() const {
@@ -172,7 +169,7 @@ class RankLoader {
   Runtime& runtime_;
   LoadOptions options_;
   bool begins_missing_;
-  std::set<std::string> begun_;
+  std::set<std::string> notes_;
   std::vector<RankState> states_;
 };
 

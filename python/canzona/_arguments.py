@@ -120,8 +120,8 @@ def check_layout_arguments(layout: Any, group: Any, share_states: Any) -> None:
         )
     if group is not None and not isinstance(group, dist.ProcessGroup):
         raise UsageError(
-            f"group={group!r}: expected a process group of which this rank is a "
-            "member"
+            f"group={group!r}: expected a process group of which this rank is "
+            "a member"
         )
 
 

@@ -498,8 +498,8 @@ class MatrixOptimizer(QkClip):
             for name in group["param_names"][:1]:
                 if group.get("rule") != (rule := _load.rule_of(self, name)):
                     raise UsageError(
-                        f"group {number}: rule={group.get('rule')!r}; parameter "
-                        f"{name} goes to {rule} since this optimizer was made: "
+                        f"group {number}: rule={group.get('rule')!r}; "
+                        f"parameter {name} goes to {rule} since this optimizer was made: "
                         "make another one, with rules="
                     )
             for i, (of, heads) in enumerate(run.setup.plan_groups):
