@@ -73,6 +73,12 @@ StorageOptions torch_options(const PlanArguments& arguments,
                             const PlanInput& input) {
   StorageOptions options;
   options.wire = dtype_of(arguments.wire, "--wire");
+  options.master = input.options.master;
+  if (options.master == MasterForm::kRemainder &&
+      dtype_of(arguments.dtype, "--dtype") != DType::kBf16)
+    throw UsageError(
+        "--master remainder: parameters in fp32 have no masters; add --dtype "
+        "bf16");
   options.share_states = arguments.share_states;
   options.ranks_per_node = input.options.ranks_per_node;
   options.teams = input.options.teams;
@@ -117,7 +123,8 @@ void refuse_planners_options(const PlanArguments& arguments) {
        "--split",    "--dtype",          "--wire",          "--share-states",
        "--rule",     "--rule-option",    "--newton-schulz", "--phases",
        "--capacity", "--ranks-per-node", "--cost",          "--teams",
-       "--link",     "--output",         "--html",          "--json"});
+       "--link",     "--output",         "--html",          "--json",
+       "--master"});
   if (!other.empty())
     throw UsageError(cat("--layout ", quoted(arguments.layout), ": ", other,
                          " cannot be combined with it: PyTorch decides where "

@@ -29,4 +29,4 @@ get psutil 7.2.2
 [ "${1:-}" != wheels ] || exit 0
 
 PYTHONPATH=python:$site${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1 \
-  exec "$python" scripts/test_megatron.py launch "$@"
+  exec "$python" scripts/test_megatron.py "$@"

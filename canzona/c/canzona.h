@@ -94,7 +94,9 @@ CANZONA_API void canzona_step_free(canzona_step* step);
  * the slots, 2 for bf16, 8 for the numbers. */
 typedef struct {
   void* const* weights;  /* by tensor, in the tensor's dtype; NULL: none here */
-  float* const* masters; /* by tensor; NULL if weights are fp32 */
+  /* By tensor, NULL if weights are fp32: fp32, or 16 bits each if the plan has
+   * "master": "remainder". */
+  void* const* masters;
   float* const* states;  /* by memory of the layout */
   void* slots;
   void* rooms; /* of teams; aligned to 64 bytes; NULL if they have no bytes */

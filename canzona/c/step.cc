@@ -42,7 +42,7 @@ CallerMemory caller_memory(const StepHandle& handle, const CallerStep& step,
   const size_t tensors = handle.plan().tensors.size();
   CallerMemory given;
   given.weights = pointers<std::byte*>(memory.weights, tensors);
-  given.masters = pointers<float*>(memory.masters, tensors);
+  given.masters = pointers<std::byte*>(memory.masters, tensors);
   given.states =
       pointers<float*>(memory.states, step.schedule().memories.size());
   given.slots = static_cast<std::byte*>(memory.slots);

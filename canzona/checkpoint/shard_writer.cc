@@ -12,7 +12,7 @@
 
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
-#include "canzona/base/float16.h"
+#include "canzona/base/master_bits.h"
 #include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
 #include "canzona/base/units.h"
@@ -57,7 +57,8 @@ std::string encoded(std::span<const float> values, DType type) {
     if (type == DType::kFp32)
       append_little_endian(bytes, std::bit_cast<uint32_t>(value), 4);
     else
-      append_little_endian(bytes, bf16_from_float(value), 2);
+      append_little_endian(
+          bytes, weight_of_master(std::bit_cast<uint32_t>(value)), 2);
   }
   return bytes;
 }

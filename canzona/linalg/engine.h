@@ -358,7 +358,13 @@ class Engine {
   };
   virtual void adam_apply(std::span<const AdamRuns> tensors,
                           const AdamCoefficients& adam, const Apply& apply);
-  virtual void round_to_bf16(uint16_t* to, const float* from, int64_t count);
+  // Rounds fp32 masters to bf16 weights (base/master_bits.h).
+  virtual void round_weights(uint16_t* to, const float* from, int64_t count);
+  // Splits masters into weights and remainders, and restores them.
+  virtual void split_masters(uint16_t* weights, uint16_t* remainders,
+                             const float* from, int64_t count);
+  virtual void join_masters(float* to, const uint16_t* weights,
+                            const uint16_t* remainders, int64_t count);
   // The opposite conversion, for many runs; addresses may differ at each
   // repetition.
   struct Widened {

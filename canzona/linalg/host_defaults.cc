@@ -277,10 +277,32 @@ void Engine::adam_apply(std::span<const AdamRuns> tensors,
     });
 }
 
-void Engine::round_to_bf16(uint16_t* to, const float* from, int64_t count) {
+void Engine::round_weights(uint16_t* to, const float* from, int64_t count) {
   HostSide& here = host_side();
   here.run([&](Engine& cpu) {
-    cpu.round_to_bf16(here.out(to, count), here.in(from, count), count);
+    cpu.round_weights(here.out(to, count), here.in(from, count), count);
+  });
+}
+
+void Engine::split_masters(uint16_t* weights, uint16_t* remainders,
+                           const float* from, int64_t count) {
+  HostSide& here = host_side();
+  here.run([&](Engine& cpu) {
+    cpu.split_masters(here.out(weights, count), here.out(remainders, count),
+                      here.in(from, count), count);
+  });
+}
+
+void Engine::join_masters(float* to, const uint16_t* weights,
+                          const uint16_t* remainders, int64_t count) {
+  HostSide& here = host_side();
+  const auto halves = [&](const uint16_t* there) {
+    const ConstRun run{reinterpret_cast<const std::byte*>(there), DType::kBf16};
+    return reinterpret_cast<const uint16_t*>(here.in(run, count).data);
+  };
+  here.run([&](Engine& cpu) {
+    cpu.join_masters(elements<float>(here.out(run_of(to), count)),
+                     halves(weights), halves(remainders), count);
   });
 }
 

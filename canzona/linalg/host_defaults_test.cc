@@ -256,7 +256,11 @@ TEST(HostDefaultsOfBf16, RoundAndWiden) {
       const canzona::Run x = bench.run(random_run<float>(count, 1));
       auto* const numbers = reinterpret_cast<float*>(x.data);
       uint16_t* const narrow = rounded();
-      engine.round_to_bf16(narrow, numbers, count);
+      engine.round_weights(narrow, numbers, count);
+      uint16_t* const upper = rounded();
+      uint16_t* const rest = rounded();
+      engine.split_masters(upper, rest, numbers, count);
+      engine.join_masters(numbers, upper, rest, count);
       engine.apply(x, x, {1, 0.1, 1}, count, rounded());
       const canzona::Run v =
           bench.run(std::vector<float>(static_cast<size_t>(count)));
@@ -277,7 +281,7 @@ std::vector<Engine::Stretch> gradients(Bench& bench, float last) {
   values.back() = last;
   const canzona::Run wide = bench.run(values);
   uint16_t* const narrow = bench.put(std::vector<uint16_t>(500));
-  bench.engine().round_to_bf16(narrow,
+  bench.engine().round_weights(narrow,
                                reinterpret_cast<const float*>(wide.data), 500);
   return {{bench.run(random_run<float>(1, 1)), 1},
           {{reinterpret_cast<std::byte*>(narrow), DType::kBf16}, 500},

@@ -348,8 +348,16 @@ class LateEngine final : private LateMemoryHolder, public Engine {
       cpu_->adam_apply(kept, adam, apply);
     });
   }
-  void round_to_bf16(uint16_t* to, const float* from, int64_t count) override {
-    issue([=, this] { cpu_->round_to_bf16(to, from, count); });
+  void round_weights(uint16_t* to, const float* from, int64_t count) override {
+    issue([=, this] { cpu_->round_weights(to, from, count); });
+  }
+  void split_masters(uint16_t* weights, uint16_t* remainders, const float* from,
+                     int64_t count) override {
+    issue([=, this] { cpu_->split_masters(weights, remainders, from, count); });
+  }
+  void join_masters(float* to, const uint16_t* weights,
+                    const uint16_t* remainders, int64_t count) override {
+    issue([=, this] { cpu_->join_masters(to, weights, remainders, count); });
   }
 
  private:

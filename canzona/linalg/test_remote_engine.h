@@ -227,9 +227,19 @@ class RemoteEngine final : public MinimalEngine {
     }
     cpu().adam_apply(tensors, adam, apply);
   }
-  void round_to_bf16(uint16_t* to, const float* from, int64_t count) override {
+  void round_weights(uint16_t* to, const float* from, int64_t count) override {
     const Call call(*this, kIssued, to, from);
-    cpu().round_to_bf16(to, from, count);
+    cpu().round_weights(to, from, count);
+  }
+  void split_masters(uint16_t* weights, uint16_t* remainders, const float* from,
+                     int64_t count) override {
+    const Call call(*this, kIssued, weights, remainders, from);
+    cpu().split_masters(weights, remainders, from, count);
+  }
+  void join_masters(float* to, const uint16_t* weights,
+                    const uint16_t* remainders, int64_t count) override {
+    const Call call(*this, kIssued, to, weights, remainders);
+    cpu().join_masters(to, weights, remainders, count);
   }
 
  private:

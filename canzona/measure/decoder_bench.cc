@@ -26,7 +26,7 @@ class BenchWeights : public Weights<Real, float> {
           tensor.role == Role::kNorm ? 0 : 0.03);
       if constexpr (sizeof(Real) == sizeof(uint16_t)) {
         parameters_.push_back(memory_.rounded(tensor.elements()));
-        engine.round_to_bf16(parameters_.back(), elements<float>(numbers),
+        engine.round_weights(parameters_.back(), elements<float>(numbers),
                              tensor.elements());
         gradients_.push_back(elements<float>(numbers));
       } else {
@@ -93,7 +93,7 @@ class Squares {
         a_(square(memory_.noise(side_ * side_, 1))) {
     if (!rounded_) return;
     uint16_t* bf16 = memory_.rounded(side_ * side_);
-    engine.round_to_bf16(bf16, elements<float>(Run{a_.data}), side_ * side_);
+    engine.round_weights(bf16, elements<float>(Run{a_.data}), side_ * side_);
     a_.data = reinterpret_cast<std::byte*>(bf16);
     a_.dtype = DType::kBf16;
   }

@@ -97,7 +97,7 @@ void StandIn::make_numbers() {
   const auto fill = [&](const Run& run, int64_t count) {
     auto* to = reinterpret_cast<uint16_t*>(run.data);
     for (int64_t done = 0; done < count; done += most_weights)
-      engine_.round_to_bf16(to + done, numbers,
+      engine_.round_weights(to + done, numbers,
                             std::min(most_weights, count - done));
   };
   fill(weight_, most_weights);

@@ -66,6 +66,10 @@ void set_ranks_per_node(PlanOptions& o, const std::string& text,
       static_cast<int32_t>(parse_integer(text, 1, kMaxWorld, name));
 }
 
+std::string kept_master(const PlanOptions& o) {
+  return std::string(to_string(o.master));
+}
+
 std::string kept_teams(const PlanOptions& o) { return teams_text(o.teams); }
 
 constexpr int64_t kMostBucketElements = 1'000'000'000'000;
@@ -151,6 +155,17 @@ std::vector<PlannerOption> make_rows() {
        .usual = "bf16",
        .words = {"bf16", "fp32"},
        .set = set_parameters},
+      {.name = "master",
+       .key = "plan.master",
+       .group = PlannerGroup::kMemory,
+       .label = "FORM",
+       .help = "how the fp32 masters of bf16 parameters are kept: fp32, or "
+               "remainder, the 16 bits that restore them; the same weights",
+       .usual = "fp32",
+       .words = {"fp32", "remainder"},
+       .names_words = true,
+       .set = set_parsed<&PlanOptions::master, parse_master_form>,
+       .kept = kept_master},
       {.name = "memory-cap",
        .key = "plan.memory_cap",
        .group = PlannerGroup::kMemory,

@@ -15,6 +15,8 @@ constexpr EnumNames<Weight, 3> kWeights{{{Weight::kNumel, "numel"},
                                          {Weight::kCost, "cost"}}};
 constexpr EnumNames<DType, 2> kDtypes{
     {{DType::kBf16, "bf16"}, {DType::kFp32, "fp32"}}};
+constexpr EnumNames<MasterForm, 2> kMasterForms{
+    {{MasterForm::kFp32, "fp32"}, {MasterForm::kRemainder, "remainder"}}};
 
 }  // namespace
 
@@ -31,8 +33,16 @@ void check_dtype(DType dtype, std::string_view what) {
   parse_dtype(to_string(dtype), what);
 }
 
-int64_t master_bytes_per_element(DType dtype) {
-  return dtype == DType::kBf16 ? kBytesPerFp32 : 0;
+std::string_view to_string(MasterForm form) {
+  return name_of(kMasterForms, form);
+}
+MasterForm parse_master_form(std::string_view text) {
+  return value_of(kMasterForms, text, "master");
+}
+
+int64_t master_bytes_per_element(DType dtype, MasterForm form) {
+  if (dtype != DType::kBf16) return 0;
+  return form == MasterForm::kFp32 ? kBytesPerFp32 : kBytesPerBf16;
 }
 
 Links parse_links(std::string_view text, const Links& usual) {
@@ -99,6 +109,11 @@ void check_teams(int32_t teams) {
 
 void check_options(const PlanOptions& options) {
   check_dtype(options.parameters, "parameters");
+  if (options.master == MasterForm::kRemainder &&
+      options.parameters != DType::kBf16)
+    throw UsageError(
+        "master remainder: parameters in fp32 have no masters beside them; "
+        "expected fp32, or parameters in bf16");
   if (options.alpha && !(*options.alpha >= 0 && *options.alpha <= 1)) {
     throw UsageError(cat("alpha ", *options.alpha, ": expected 0 to 1"));
   }

@@ -23,9 +23,15 @@ Weight parse_weight(std::string_view text);
 // names `what`, for any other word.
 DType parse_dtype(std::string_view text, std::string_view what);
 void check_dtype(DType dtype, std::string_view what);  // the same of a value
-// Bytes of the fp32 weights kept beside the parameters; 0 if the parameters are
-// fp32 themselves.
-int64_t master_bytes_per_element(DType dtype);
+// The form in which the fp32 masters of bf16 parameters are kept: as they are,
+// or as the 16 bits that restore them from the parameters
+// (base/master_bits.h). The weights have the same bits.
+enum class MasterForm { kFp32, kRemainder };
+std::string_view to_string(MasterForm form);  // "fp32", "remainder"
+MasterForm parse_master_form(std::string_view text);
+// Bytes kept beside the parameters to have them in fp32; 0 if they are fp32
+// themselves.
+int64_t master_bytes_per_element(DType dtype, MasterForm form);
 
 // The links of a cluster, inside a node and between nodes, per rank and
 // direction. A message occupies a port at either end for an overhead plus the
@@ -99,10 +105,15 @@ struct PlanOptions {
   Links links;
   int32_t ranks_per_node = 8;
   DType parameters = DType::kBf16;
+  MasterForm master = MasterForm::kFp32;
   ZeroOptions zero = {};
   int32_t teams = kTeamsOff;
   friend bool operator==(const PlanOptions&, const PlanOptions&) = default;
 };
+
+inline int64_t master_bytes_per_element(const PlanOptions& options) {
+  return master_bytes_per_element(options.parameters, options.master);
+}
 
 // Returns the largest team that an option allows in a home; 1 means no teams.
 int32_t largest_team(int32_t teams, int32_t ranks_of_home);

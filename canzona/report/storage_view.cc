@@ -307,7 +307,8 @@ RankMemory storage_memory(const StoragePlan& plan,
     const DType dtype = plan.tensors[index(t)].dtype;
     memory.parameters += Bytes(elements * size_of(dtype));
     memory.gradients += Bytes(elements * size_of(dtype));
-    memory.master += Bytes(elements * master_bytes_per_element(dtype));
+    memory.master += Bytes(
+        elements * master_bytes_per_element(dtype, plan.options.master));
   }
   for (const int64_t elements : schedule.memories)
     memory.states += Bytes(elements * kBytesPerFp32);

@@ -53,7 +53,8 @@ void TensorBatch::add(const Shard& shard) {
                      .grad = shard.grad,
                      .weights = shard.weights,
                      .states = std::span(states_).last(shard.states.size()),
-                     .rounded = shard.rounded});
+                     .rounded = shard.rounded,
+                     .remainder = shard.remainder});
   if (states_.data() == before) return;
   const Run* next = states_.data();
   for (Shard& moved : shards_) {

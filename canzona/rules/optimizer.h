@@ -77,7 +77,7 @@ class TensorBatch {
   // Issues every call anew.
   void issue(Engine& engine, const Step& step,
              DecompositionHook* hook = nullptr) const {
-    rule_.step_whole(engine, step, tensors(hook));
+    rule_.step_stored(engine, step, tensors(hook));
   }
   WholeTensors tensors(DecompositionHook* hook = nullptr) const {
     return {dims_, shards_, owned_, phase_, hook};

@@ -183,7 +183,7 @@ TEST_P(OnGpu, WritesTheWeightsInBf16) {
   const auto rounded = model.rounded();
   for (size_t i = 0; i < weights.size(); ++i) {
     std::vector<uint16_t> expected(weights[i].size());
-    cpu->round_to_bf16(expected.data(), weights[i].data(),
+    cpu->round_weights(expected.data(), weights[i].data(),
                        static_cast<int64_t>(weights[i].size()));
     EXPECT_EQ(rounded[i], expected);
   }

@@ -312,7 +312,7 @@ TEST_F(OnEngines, WritesTheWeightsInBf16) {
     EXPECT_FALSE(optimizer.last_step_skipped());
     for (size_t i = 0; i < model.dims.size(); ++i) {
       std::vector<uint16_t> expected(std::ssize(model.weights[i]));
-      engines_[0]->round_to_bf16(expected.data(), model.weights[i].data(),
+      engines_[0]->round_weights(expected.data(), model.weights[i].data(),
                                  num_elements(model.dims[i]));
       EXPECT_EQ(model.rounded[i], expected) << c.rule << " " << i;
     }

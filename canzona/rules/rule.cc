@@ -1,5 +1,7 @@
 #include "canzona/rules/rule.h"
 
+#include <algorithm>
+
 #include "canzona/base/check.h"
 #include "canzona/base/text.h"
 #include "canzona/rules/runs.h"
@@ -36,6 +38,92 @@ int64_t WholeTensors::count() const {
   return each == 0 ? std::ssize(shards) : elements() / each;
 }
 
+float* restored(Engine& engine, const StoredWeights& weights, int64_t count) {
+  if (weights.remainder == nullptr)
+    return elements<float>(weights.exact);
+  auto* masters = engine.arena().take_array<float>(count);
+  engine.join_masters(masters, weights.rounded, weights.remainder, count);
+  return masters;
+}
+
+void store(Engine& engine, const StoredWeights& weights, const float* from,
+           int64_t count) {
+  if (weights.remainder != nullptr)
+    return engine.split_masters(weights.rounded, weights.remainder, from,
+                                count);
+  if (elements<float>(weights.exact) != from)
+    engine.copy(as_row(weights.exact, count), as_row(run_of(from), count));
+  if (weights.rounded != nullptr)
+    engine.round_weights(weights.rounded, from, count);
+}
+
+namespace {
+
+template <class AnyRun>
+AnyRun advanced_if_any(AnyRun run, int64_t elements) {
+  return run.data == nullptr ? run : advanced(run, elements);
+}
+
+// Calls work(run, at) with the shard in runs whose weights are restored, and
+// stores these afterwards if they may have changed. Caches of a CPU hold a run.
+template <class Work>
+void for_restored_runs(Engine& engine, const Shard& shard, bool changes,
+                       const Work& work) {
+  CANZONA_CHECK_EQ(shard.group_rows, 0, "rows of a group");
+  const int64_t most = int64_t{1} << (engine.batch_width() == 1 ? 15 : 26);
+  for (int64_t at = 0; at < shard.count; at += most) {
+    const Arena::Scope scope(engine.arena());
+    Run states[kMostShardStates];
+    for (size_t s = 0; s < shard.states.size(); ++s)
+      states[s] = advanced(shard.states[s], at);
+    const int64_t count = std::min(most, shard.count - at);
+    const StoredWeights stored{{}, shard.rounded + at, shard.remainder + at};
+    float* weights = restored(engine, stored, count);
+    work(Shard{.whole = shard.whole,
+               .count = count,
+               .grad = advanced_if_any(shard.grad, at),
+               .weights = run_of(weights),
+               .states = {states, shard.states.size()}},
+         at);
+    if (changes) store(engine, stored, weights, count);
+  }
+}
+
+}  // namespace
+
+void Rule::prepare_stored(Engine& engine, const Step& step, const Shard& shard,
+                          std::span<const Run> fields) const {
+  if (shard.remainder == nullptr || !prepares_from_weights())
+    return prepare(engine, step, shard, fields);
+  for_restored_runs(engine, shard, false, [&](const Shard& run, int64_t at) {
+    Run parts[kMostFields];
+    for (size_t f = 0; f < fields.size(); ++f)
+      parts[f] = advanced(fields[f], at);
+    prepare(engine, step, run, {parts, fields.size()});
+  });
+}
+
+void Rule::apply_stored(Engine& engine, const Step& step, const Shard& shard,
+                        ConstRun update) const {
+  if (shard.remainder == nullptr) return apply(engine, step, shard, update);
+  for_restored_runs(engine, shard, true, [&](const Shard& run, int64_t at) {
+    apply(engine, step, run, advanced_if_any(update, at));
+  });
+}
+
+void Rule::step_stored(Engine& engine, const Step& step,
+                       const WholeTensors& tensors) const {
+  if (std::ranges::none_of(tensors.shards, [](const Shard& shard) {
+        return shard.remainder != nullptr;
+      }))
+    return step_whole(engine, step, tensors);
+  CANZONA_CHECK(!tensors.as_sent, "masters as remainders, rounded as sent");
+  if (facts().needs_whole_matrix())
+    return Rule::step_whole(engine, step, tensors);
+  for (const Shard& shard : tensors.shards)
+    apply_stored(engine, step, shard, {});
+}
+
 std::unique_ptr<SharedTransform> Rule::share(Engine&, Arena&, MatrixShape,
                                              const TeamSeat&) const {
   return nullptr;
@@ -64,7 +152,7 @@ void Rule::step_by_stages(Engine& engine, const Step& step,
     Run parts[kMostFields];
     for (size_t i = 0; i < fields.size(); ++i)
       parts[i] = advanced(fields[i], done);
-    prepare(engine, step, shard, {parts, fields.size()});
+    prepare_stored(engine, step, shard, {parts, fields.size()});
     done += shard.count;
   }
   transform_and_apply(engine, step, tensors, {gathered, fields.size()}, update);
@@ -85,7 +173,7 @@ void Rule::transform_and_apply(Engine& engine, const Step& step,
                .hook = tensors.hook});
   int64_t done = 0;
   for (const Shard& shard : tensors.shards) {
-    apply(engine, step, shard, advanced(update, done));
+    apply_stored(engine, step, shard, advanced(update, done));
     done += shard.count;
   }
 }

@@ -40,6 +40,23 @@ struct Step {
   double learning_rate = 0;
 };
 
+// The weights that a rule updates, as they are stored: fp32; fp32 with a bf16
+// copy; or, if `remainder` is not null, only the bf16 copy and the 16 bits that
+// restore fp32 from it (base/master_bits.h).
+struct StoredWeights {
+  Run exact{};
+  uint16_t* rounded = nullptr;
+  uint16_t* remainder = nullptr;
+};
+// Returns the stored fp32 weights, or restores them into scratch of the arena.
+float* restored(Engine& engine, const StoredWeights& weights, int64_t count);
+// Stores fp32 weights, which may be the stored ones, in every form there is.
+void store(Engine& engine, const StoredWeights& weights, const float* from,
+           int64_t count);
+
+// The maximum number of states that a rule keeps with the shard.
+inline constexpr size_t kMostShardStates = 4;
+
 // A rank's piece of a tensor: runs of `count` contiguous elements.
 struct Shard {
   const Dims& whole;  // the tensor this is a piece of
@@ -48,6 +65,9 @@ struct Shard {
   Run weights{};
   std::span<const Run> states{};  // those kept with the shard, in facts' order
   uint16_t* rounded = nullptr;    // bf16 copy of the weights; null: none
+  // See StoredWeights. Rules get shards without it; the functions of Rule whose
+  // names end in _stored take both kinds.
+  uint16_t* remainder = nullptr;
   // A whole matrix may have its rows in groups (linalg/matrix.h), for a rule
   // that steps_whole_in_groups(): the rows of a group, and the elements between
   // groups of the gradient and of all else.
@@ -127,6 +147,18 @@ class Rule {
                          const Batch& batch) const = 0;
   virtual void apply(Engine& engine, const Step& step, const Shard& shard,
                      ConstRun update) const = 0;
+
+  // The same for shards in any stored form: what is not fp32 is restored into
+  // scratch, chunk by chunk, and stored again.
+  void prepare_stored(Engine& engine, const Step& step, const Shard& shard,
+                      std::span<const Run> fields) const;
+  void apply_stored(Engine& engine, const Step& step, const Shard& shard,
+                    ConstRun update) const;
+  // The same as step_whole().
+  void step_stored(Engine& engine, const Step& step,
+                   const WholeTensors& tensors) const;
+  // False if prepare() does not need the shard's weights.
+  virtual bool prepares_from_weights() const { return true; }
 
   // The part of one member in a transform that a team shares
   // (strips.h), in memory of the arena, which outlives it as the rule

@@ -40,16 +40,17 @@ RankStore::RankStore(const PlanPart& part, const RankLayout& layout,
                      const PoolSizes& pools, Engine& engine,
                      Communicator* world)
     : rounded_(part.options.parameters == DType::kBf16),
+      form_(part.options.master),
       master_of_elements_(kept.num_in_matrices),
       slot_elements_(slot_elements),
       pool_sizes_(pools) {
-  const int64_t master =
-      rounded_ ? kept.num_in_matrices + kept.num_elements : 0;
+  const int64_t masters = (kept.num_in_matrices + kept.num_elements) *
+                          master_bytes_per_element(part.options);
   parameters_ = ReservedBlock(
       engine, layout.parameters.num_elements * parameter_bytes(), world);
   gradients_ = ReservedBlock(
       engine, layout.gradients.num_elements * kBytesPerFp32, world);
-  master_ = ReservedBlock(engine, master * kBytesPerFp32);
+  master_ = ReservedBlock(engine, masters);
   states_ = ReservedBlock(engine, updates.num_state_elements * kBytesPerFp32);
   slots_ = ReservedBlock(engine, kExchangeSlots * slot_elements * kBytesPerFp32,
                          world);
@@ -71,14 +72,12 @@ GroupMemory RankStore::group_memory(bool parameters_alike,
           .gradients_alike = gradients_alike};
 }
 
-float* RankStore::weights(const Piece& piece) const {
-  return rounded_ ? as_floats(master_) + piece.kept
-                  : as_floats(parameters_) + piece.parameter;
-}
-
-float* RankStore::weights(const KeptElements& elements) const {
-  return rounded_ ? as_floats(master_) + master_of_elements_ + elements.kept
-                  : as_floats(parameters_) + elements.parameter;
+StoredWeights RankStore::weights_at(int64_t parameter, int64_t master) const {
+  if (!rounded_) return {run_of(as_floats(parameters_) + parameter)};
+  uint16_t* rounded = rounded_copy(parameter);
+  if (form_ == MasterForm::kFp32)
+    return {run_of(as_floats(master_) + master), rounded};
+  return {{}, rounded, reinterpret_cast<uint16_t*>(master_.data()) + master};
 }
 
 uint16_t* RankStore::rounded_copy(int64_t element) const {
@@ -312,12 +311,13 @@ WaitWatch::~WaitWatch() {
 
 namespace {
 
-// `weights` are the run `in_shard` of the tensor's tp shard; `parameter` is
-// where that begins among the parameters.
+// `stored` are the run `in_shard` of the tensor's tp shard.
 void scale_run(Rank& rank, int32_t tensor, const Extent& in_shard,
-               int64_t parameter, float* weights) {
+               const StoredWeights& stored) {
   const auto found = rank.row_factors.find(tensor);
   if (found == rank.row_factors.end()) return;
+  const Arena::Scope scope(rank.engine.arena());
+  float* const weights = restored(rank.engine, stored, in_shard.count);
   float* next = weights;
   for (const Rectangle& r :
        shard_rectangles(rank.tensor(tensor), rank.part.grid.tp_ranks(),
@@ -326,9 +326,7 @@ void scale_run(Rank& rank, int32_t tensor, const Extent& in_shard,
       const float factor = found->second[index(row)];
       for (int64_t col = 0; col < r.num_cols; ++col) *next++ *= factor;
     }
-  if (rank.store.rounded())
-    rank.engine.round_to_bf16(rank.store.rounded_copy(parameter), weights,
-                              in_shard.count);
+  store(rank.engine, stored, weights, in_shard.count);
 }
 
 }  // namespace
@@ -336,11 +334,11 @@ void scale_run(Rank& rank, int32_t tensor, const Extent& in_shard,
 void scale_rows(Rank& rank, const KeptMatrix& matrix) {
   for (const Piece& piece : matrix.pieces)
     scale_run(rank, rank.tensor_of(matrix), {piece.in_shard, piece.elements()},
-              piece.parameter, rank.store.weights(piece));
+              rank.store.weights(piece));
 }
 
 void scale_rows(Rank& rank, const KeptElements& elements) {
-  scale_run(rank, elements.tensor, elements.in_shard, elements.parameter,
+  scale_run(rank, elements.tensor, elements.in_shard,
             rank.store.weights(elements));
 }
 
@@ -352,12 +350,14 @@ void add_pieces(const Rank& rank, size_t kept, TensorBatch& batch) {
     for (const KeptState& state : rank.updates.with_shard[kept])
       states.push_back(run_of(rank.store.states() + state.first + piece.kept -
                               matrix.kept.first));
+    const StoredWeights weights = rank.store.weights(piece);
     batch.add({.whole = matrix.dims,
                .count = piece.elements(),
                .grad = const_run(rank.store.gradients() + piece.gradient),
-               .weights = run_of(rank.store.weights(piece)),
+               .weights = weights.exact,
                .states = states,
-               .rounded = rank.store.rounded_copy(piece.parameter)});
+               .rounded = weights.rounded,
+               .remainder = weights.remainder});
   }
 }
 

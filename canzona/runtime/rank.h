@@ -88,13 +88,20 @@ class RankStore {
     return parameters_.data() + element * parameter_bytes();
   }
 
-  // fp32 weights of a piece of a matrix, or of AdamW's elements. They are the
-  // parameters themselves where those are fp32.
-  float* weights(const Piece& piece) const;
-  float* weights(const KeptElements& elements) const;
+  // The weights that rules update, of a piece of a matrix from its element `at`
+  // on, or of AdamW's elements. They are the parameters themselves where those
+  // are fp32.
+  StoredWeights weights(const Piece& piece, int64_t at = 0) const {
+    return weights_at(piece.parameter + at, piece.kept + at);
+  }
+  StoredWeights weights(const KeptElements& elements) const {
+    return weights_at(elements.parameter, master_of_elements_ + elements.kept);
+  }
+  // `master`: the element of all masters.
+  StoredWeights weights_at(int64_t parameter, int64_t master) const;
+  bool keeps_remainders() const { return form_ == MasterForm::kRemainder; }
   uint16_t* rounded_copy(int64_t element) const;
 
-  float* masters() const { return as_floats(master_); }
   float* states() const { return as_floats(states_); }
   float* slot(int64_t number) const {
     return as_floats(slots_) + number * slot_elements_;
@@ -135,6 +142,7 @@ class RankStore {
   }
 
   bool rounded_;
+  MasterForm form_;
   int64_t master_of_elements_ = 0;
   int64_t slot_elements_ = 0;
   PoolSizes pool_sizes_;

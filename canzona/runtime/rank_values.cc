@@ -16,7 +16,7 @@ void set_piece(Rank& rank, int32_t tensor, const ExtentCopy& piece,
   const int64_t first = rank.layout.parameters.offset_of(tensor, piece);
   const float* from = shard + piece.from;
   if (rank.store.rounded())
-    rank.engine.round_to_bf16(rank.store.rounded_copy(first), from,
+    rank.engine.round_weights(rank.store.rounded_copy(first), from,
                               piece.count);
   else
     rank.engine.copy(
@@ -26,8 +26,8 @@ void set_piece(Rank& rank, int32_t tensor, const ExtentCopy& piece,
 }
 
 void copy_to_masters(Rank& rank, int32_t tensor, const float* shard) {
-  const auto copy = [&](float* to, int64_t from, int64_t count) {
-    rank.engine.copy(matrices(to, 1, count), matrices(shard + from, 1, count));
+  const auto copy = [&](const StoredWeights& to, int64_t from, int64_t count) {
+    store(rank.engine, to, shard + from, count);
   };
   for (const KeptMatrix& matrix : rank.kept.matrices) {
     if (rank.tensor_of(matrix) != tensor) continue;
@@ -74,6 +74,10 @@ void upload(Rank& rank, std::span<const float> values, const Use& use) {
                      std::ssize(values) * kBytesPerFp32);
   use(there);
   rank.settle();
+}
+
+StoredWeights masters_of(const Rank& rank, const StateBox& box) {
+  return rank.store.weights_at(box.parameter, box.at);
 }
 
 bool is_bf16(const Rank& rank, const StateBox& box) {
@@ -137,16 +141,14 @@ void read_shard(Rank& rank, int32_t tensor, std::span<float> shard) {
 }
 
 std::byte* memory_of(const Rank& rank, const StateBox& box) {
-  const auto at = [&](float* buffer) {
-    return reinterpret_cast<std::byte*>(buffer + box.at);
-  };
   switch (box.buffer) {
     case StateBuffer::kParameters:
       return rank.store.parameter(box.at);
     case StateBuffer::kMasters:
-      return at(rank.store.masters());
+      return reinterpret_cast<std::byte*>(
+          restored(rank.engine, masters_of(rank, box), box.elements));
     case StateBuffer::kStates:
-      return at(rank.store.states());
+      return reinterpret_cast<std::byte*>(rank.store.states() + box.at);
   }
   throw InternalError("unknown buffer of states");
 }
@@ -157,43 +159,47 @@ std::vector<StateBox> boxes_of(const Rank& rank) {
 }
 
 std::span<float> host_values(const Rank& rank, const StateBox& box) {
-  if (is_bf16(rank, box) || !rank.wire_ops().is_host()) return {};
+  const bool is_restored = box.buffer == StateBuffer::kMasters &&
+                           rank.store.keeps_remainders();
+  if (is_bf16(rank, box) || is_restored || !rank.wire_ops().is_host())
+    return {};
   return {reinterpret_cast<float*>(memory_of(rank, box)), index(box.elements)};
 }
 
 void read_box(Rank& rank, const StateBox& box, std::span<float> values) {
   require_count(box, values.size());
+  const Arena::Scope scope(rank.engine.arena());
   download(rank, memory_of(rank, box), is_bf16(rank, box), values);
 }
 
 void write_box(Rank& rank, const StateBox& box, std::span<const float> values) {
   require_count(box, values.size());
+  if (box.buffer == StateBuffer::kMasters)
+    return upload(rank, values, [&](const float* there) {
+      store(rank.engine, masters_of(rank, box), there, box.elements);
+    });
   std::byte* memory = memory_of(rank, box);
-  if (is_bf16(rank, box)) {
-    upload(rank, values, [&](const float* there) {
-      rank.engine.round_to_bf16(reinterpret_cast<uint16_t*>(memory), there,
+  if (is_bf16(rank, box))
+    return upload(rank, values, [&](const float* there) {
+      rank.engine.round_weights(reinterpret_cast<uint16_t*>(memory), there,
                                 box.elements);
     });
-    return;
-  }
   rank.engine.upload(memory, reinterpret_cast<const std::byte*>(values.data()),
                      box.elements * kBytesPerFp32);
   rank.settle();
 }
 
+// Remainders were written together with their weights.
 void round_weights(Rank& rank) {
-  if (!rank.store.rounded()) return;
-  const auto round = [&](int64_t parameter, const float* weights,
-                         int64_t count) {
-    rank.engine.round_to_bf16(rank.store.rounded_copy(parameter), weights,
-                              count);
+  if (!rank.store.rounded() || rank.store.keeps_remainders()) return;
+  const auto round = [&](const StoredWeights& weights, int64_t count) {
+    store(rank.engine, weights, elements<float>(weights.exact), count);
   };
   for (const KeptMatrix& matrix : rank.kept.matrices)
     for (const Piece& piece : matrix.pieces)
-      round(piece.parameter, rank.store.weights(piece), piece.elements());
+      round(rank.store.weights(piece), piece.elements());
   for (const KeptElements& elements : rank.kept.elements)
-    round(elements.parameter, rank.store.weights(elements),
-          elements.in_shard.count);
+    round(rank.store.weights(elements), elements.in_shard.count);
   rank.settle();
 }
 

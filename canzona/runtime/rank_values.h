@@ -26,7 +26,8 @@ void read_shard(Rank& rank, int32_t tensor, std::span<float> shard);
 std::vector<StateBox> boxes_of(const Rank& rank);
 
 // Returns where the values of a box lie in the engine's memory: bf16 if the box
-// is one of parameters and those are bf16, else fp32.
+// is one of parameters and those are bf16, else fp32; masters that are kept as
+// remainders are restored in scratch of the caller's scope.
 std::byte* memory_of(const Rank& rank, const StateBox& box);
 // The same if that is host memory and fp32; else empty.
 std::span<float> host_values(const Rank& rank, const StateBox& box);

@@ -259,7 +259,7 @@ std::vector<double> MeshBounds::use_seconds(const Stage& stage,
 BytesByStage MeshBounds::memory(const ZeroSizes& sizes, bool experts) const {
   const int64_t parameter = size_of(question_.options.parameters);
   const int64_t gradient = size_of(question_.gradients);
-  const int64_t master = master_bytes_per_element(question_.options.parameters);
+  const int64_t master = master_bytes_per_element(question_.options);
   BytesByStage out = {};
   if (sizes.z1 == 0) return out;
   for (size_t s = 0; s < stages_.size(); ++s) {

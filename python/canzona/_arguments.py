@@ -9,6 +9,7 @@ import torch.distributed as dist
 
 from ._cost import read_cost
 from ._errors import UsageError
+from ._masters import FORMS
 from ._routing import fitting, nearest
 
 _NONFINITE = ("skip", "raise", "propagate")
@@ -21,6 +22,7 @@ def make_config(**given: Any) -> dict[str, Any]:
     """What an optimizer keeps of them; UsageError names a wrong one."""
     _one_of("nonfinite", given["nonfinite"], _NONFINITE)
     _one_of("wire", given["wire"], _WIRES)
+    _one_of("master", given["master"], FORMS)
     _one_of("flatten", given["flatten"], _FLATTEN)
     _one_of("teams", given["teams"], _TEAMS)
     if given["links"] is not None and not isinstance(given["links"], str):

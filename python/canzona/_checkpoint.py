@@ -19,10 +19,11 @@ import torch.distributed as dist
 
 from ._errors import UsageError
 from ._layout import is_dtensor, local
+from ._masters import CHECKSUM, key_of
 from ._own import others_states, saved_names
 from ._run import Run
 from ._run_memory import State
-from ._state_edits import MASTER, STEP, absorb, like, remember
+from ._state_edits import STEP, absorb, like, remember
 
 if TYPE_CHECKING:
     from ._optimizer import MatrixOptimizer
@@ -72,7 +73,7 @@ def expose(optimizer: MatrixOptimizer, run: Run, kept: dict[Any, Any]) -> None:
         state: dict[str, Any] = {STEP: run.counted[i]}
         master = run.masters[i]
         if master is not None:
-            state[MASTER] = like(p, master)
+            state[key_of(master)] = like(p, master)
         optimizer._state[p] = state
     for number, s in enumerate(run.states):
         if s.whole is not None:
@@ -103,7 +104,11 @@ def expose(optimizer: MatrixOptimizer, run: Run, kept: dict[Any, Any]) -> None:
         with optimizer._together():
             number = {id(p): i for i, p in enumerate(optimizer._bound)}
             for p, values in kept.items():
-                parts = _named_parts(run, number.get(id(p), -1))
+                i = number.get(id(p), -1)
+                values = dict(values)
+                if i >= 0 and CHECKSUM in values:
+                    run.put_pending(i, values.pop(CHECKSUM))
+                parts = _named_parts(run, i)
                 _take_over(optimizer._state.get(p), values, parts)
         run.loaded = True
     run.take_counts()
@@ -135,9 +140,12 @@ def keep(optimizer: MatrixOptimizer) -> dict[Any, Any]:
     if optimizer._run is not None:
         optimizer._run.synchronize()
         absorb(optimizer, optimizer._run)
+        optimizer._run.refresh_remainders(optimizer._bound)
     kept = {p: dict(values) for p, values in optimizer._state.items()}
     run = optimizer._run
     for i, p in enumerate(optimizer._bound if run is not None else ()):
+        if i in run.pending:
+            kept[p][CHECKSUM] = run.pending[i]
         for name, part in _named_parts(run, i).items():
             kept[p][name] = part.value
     return kept
@@ -250,7 +258,9 @@ def save(optimizer: MatrixOptimizer) -> dict[str, Any]:
 def states_of(optimizer: MatrixOptimizer, run: Run) -> dict[int, Any]:
     """All states by number of the parameter in the plan."""
     # All ranks take part where only owners have a state that is not here yet.
-    alone = not run.owned or optimizer._gathered is not None
+    alone = optimizer._gathered is not None or not (
+        run.owned or run.needs_sums()
+    )
     with nullcontext() if alone else optimizer._together():
         run.synchronize()
         absorb(optimizer, run)
@@ -262,9 +272,12 @@ def states_of(optimizer: MatrixOptimizer, run: Run) -> dict[int, Any]:
             "the states; call optimizer.consolidate(to=0) on all ranks first, "
             "then state_dict() on rank 0"
         )
+    run.refresh_remainders(optimizer._bound)
     state = {
         i: dict(optimizer._state[p]) for i, p in enumerate(optimizer._bound)
     }
+    for i, checksum in run.checksums(optimizer._bound).items():
+        state[i][CHECKSUM] = torch.tensor(checksum)
     for owned, value in _handed_out(optimizer, run):
         if not run.has_alone(owned.parameter):
             state[owned.parameter][owned.key] = value
@@ -435,6 +448,7 @@ def consolidate(optimizer: MatrixOptimizer, to: int | None) -> None:
                 f"consolidate(to={to}): expected one of the ranks "
                 f"{run.layout.ranks}"
             )
+    run.refresh_remainders(optimizer._bound)
     keeps = to is None or to == run.layout.ranks[run.layout.rank]
     state: dict[int, dict[str, Any]] = {
         i: {STEP: run.counted[i].clone()} for i in range(len(run.names))
@@ -442,6 +456,8 @@ def consolidate(optimizer: MatrixOptimizer, to: int | None) -> None:
     for parameter, key, value in _whole_states(optimizer, run):
         if keeps:
             state[parameter][key] = value
+    for i, checksum in run.checksums(optimizer._bound).items():
+        state[i][CHECKSUM] = torch.tensor(checksum)
     for owned in run.owned:
         value = _from_owner(optimizer, run, owned)
         if keeps and not run.has_alone(owned.parameter):

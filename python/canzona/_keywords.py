@@ -52,6 +52,7 @@ class Shared(TypedDict, total=False):
     layout: Callable[[str, torch.Tensor], Any] | None
     group: Any
     wire: Literal["fp32", "bf16"]
+    master: Literal["fp32", "remainder"]
     share_states: bool
     teams: Literal["off", "auto", 2, 4, 8]
     clip_norm: float | None
@@ -109,6 +110,8 @@ _ABOUT = {
     "all ranks meet at the first use",
     "wire": '"bf16" rounds numbers to bf16 before they are sent, which halves '
     "the bytes",
+    "master": "how the fp32 masters of bf16 parameters are kept: in fp32, or "
+    'as the "remainder" of 16 bits that restores them; the same bits',
     "share_states": "replicas store states at owners only",
     "teams": "up to this many ranks of a machine share a large matrix where "
     'that shortens the step: "off", "auto", 2, 4 or 8',

@@ -24,13 +24,22 @@ from ._checkpoint import mesh_of, parts_of, places_of
 from ._errors import UsageError
 from ._layout import is_dtensor, local
 from ._matching import match, saved_names
+from ._masters import (
+    CHECKSUM,
+    MASTER,
+    REMAINDER,
+    Pending,
+    checksum,
+    is_remainder,
+    split,
+)
 from ._own import named_here
 from ._routing import FROZEN, Route
 from ._run import Run
 from ._state_edits import (
-    MASTER,
     STEP,
     absorb,
+    check_checksum,
     check_step,
     discard,
     kind_of,
@@ -414,25 +423,32 @@ def _check(
     name, p = run.names[i], optimizer._bound[i]
     mine = run.exposed[i]
     shapes = {o.key: o.shape for o in run.owned_of(i)}
-    lacking = [k for k in mine if k not in values and k not in (STEP, MASTER)]
+    own = (STEP, MASTER, REMAINDER)
+    lacking = [k for k in mine if k not in values and k not in own]
     if lacking and not begins:
         raise UsageError(
             f"{_WHO}: parameter {name} lacks state '{lacking[0]}'; it has "
             f"{', '.join(map(str, values)) or 'none'}; "
             "load_state_dict(…, missing='init') begins it anew"
         )
+    masters = MASTER in mine or REMAINDER in mine
+    if REMAINDER in values and masters:
+        check_checksum(f"{_WHO}: parameter {name}", values.get(CHECKSUM))
     for key, value in values.items():
+        if key == CHECKSUM:
+            continue
         if key == STEP:
             check_step(f"{_WHO}: state 'step' of parameter {name}", value)
             continue
-        if key not in mine and not optimizer._config["share_states"]:
-            if key == MASTER:
+        known = key in mine or masters and key in (MASTER, REMAINDER)
+        if not known and not optimizer._config["share_states"]:
+            if key in (MASTER, REMAINDER) and not masters:
                 continue
             raise UsageError(
                 f"{_WHO}: parameter {name} has no state '{key}'; it has "
                 f"{', '.join(mine)}"
             )
-        whole = mine[key] if run.has_alone(i) else p
+        whole = mine[key] if run.has_alone(i) and key in mine else p
         _check_tensor(name, key, value, shapes.get(key, tuple(whole.shape)))
     return lacking
 
@@ -482,9 +498,14 @@ def _load_one(
     owners = {
         o.key: () if o.in_parts else o.owners for o in run.owned_of(i)
     }
+    loads_master = run.masters[i] is not None
+    if loads_master:
+        _load_master(run, i, p, values)
     for key in sorted(values):
         value = values[key]
-        if key == STEP:
+        if key in (STEP, CHECKSUM):
+            continue
+        if loads_master and key in (MASTER, REMAINDER):
             continue
         if key in owners:
             whole = _whole(run, value)
@@ -496,6 +517,36 @@ def _load_one(
             _load_like(run, i, p, local(mine[key]), value)
         elif is_dtensor(value):
             _whole(run, value)  # others take part
+
+
+def _load_master(
+    run: Run, i: int, p: torch.Tensor, values: dict[str, Any]
+) -> None:
+    """Of either form, into either. Remainders wait for their weights."""
+    kept = run.masters[i]
+    assert kept is not None
+    run.accept_weights(i)
+    if REMAINDER in values:
+        found = torch.empty_like(kept, dtype=torch.bfloat16)
+        _load_like(run, i, p, found, values[REMAINDER])
+        pending = Pending(int(values[CHECKSUM]))
+        if is_remainder(kept):
+            kept.copy_(found)
+        else:
+            pending.remainder = found
+        run.put_pending(i, pending)
+    elif MASTER in values and is_remainder(kept):
+        master = torch.empty_like(kept, dtype=torch.float32)
+        _load_like(run, i, p, master, values[MASTER])
+        weights, remainder = split(master)
+        kept.copy_(remainder.view(kept.shape))
+        tensor = run.layout.tensors[run.layout.mine[i]]
+        of_part = checksum(tensor, run.layout.rank, weights)
+        run.put_pending(i, Pending(of_part, of_part=True))
+    elif MASTER in values:
+        _load_like(run, i, p, kept, values[MASTER])
+    elif is_remainder(kept):
+        kept.zero_()
 
 
 def _load_like(

@@ -74,6 +74,7 @@ class MatrixOptimizer(QkClip):
         layout: Callable[[str, torch.Tensor], Any] | None = None,
         group: Any = None,
         wire: str = "fp32",
+        master: str = "fp32",
         share_states: bool = False,
         teams: str | int = "off",
         clip_norm: float | None = None,
@@ -87,6 +88,7 @@ class MatrixOptimizer(QkClip):
     ):
         self._config: dict[str, Any] = make_config(
             wire=wire,
+            master=master,
             share_states=share_states,
             teams=teams,
             nonfinite=nonfinite,
@@ -249,6 +251,7 @@ class MatrixOptimizer(QkClip):
                 names,
                 device,
                 self._config["wire"],
+                self._config.get("master", "fp32"),  # pickles may be older
                 self._config["nonfinite"],
                 self._config["clip_norm"],
                 self._config["threads"] or torch.get_num_threads(),
@@ -292,6 +295,7 @@ class MatrixOptimizer(QkClip):
             k: self._config.get(k)
             for k in (
                 "wire",
+                "master",
                 "share_states",
                 "teams",
                 "clip_norm",

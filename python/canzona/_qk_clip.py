@@ -25,6 +25,7 @@ from ._groups import GroupedOptimizer
 from ._heads import HeadRows
 from ._layout import Box, local
 from ._library import load
+from ._masters import exact, put
 from ._routing import nearest
 
 _GROUPS = ("group_max", "q_only")
@@ -112,7 +113,7 @@ class QkClip(GroupedOptimizer):
             by_row = factors.get(name) or factors.get(weight)
             if by_row is not None:
                 _scale(run, i, self._parameters()[i], by_row)
-        run.remember_versions()
+        run.remember_versions(self._parameters())
         return clipped
 
 
@@ -231,9 +232,9 @@ def _scale(
     tensor = run.layout.tensors[run.layout.mine[number]]
     boxes: Sequence[Box] = tensor.stored[run.layout.rank]
     weights, master = local(parameter), run.masters[number]
-    exact = weights if master is None else master
-    by_row = torch.tensor(factors, dtype=exact.dtype, device=exact.device)
-    flat, at = exact.view(-1), 0
+    wide = weights if master is None else exact(weights, master)
+    by_row = torch.tensor(factors, dtype=wide.dtype, device=wide.device)
+    flat, at = wide.view(-1), 0
     for first, count in boxes:
         elements = 1
         for n in count:
@@ -242,4 +243,4 @@ def _scale(
         part.mul_(by_row[first[0] : first[0] + count[0], None])
         at += elements
     if master is not None:
-        weights.copy_(master.view(weights.shape))
+        put(weights, master, wide)

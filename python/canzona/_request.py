@@ -42,6 +42,8 @@ def make_request(
         "groups": groups,
         "tensors": tensors,
     }
+    if config.get("master", "fp32") != "fp32":
+        request["master"] = config["master"]
     if config.get("teams", "off") != "off":  # pickles may be older
         request["teams"] = str(config["teams"])
     for name in ("capacity_bytes", "ranks_per_node", "links"):

@@ -23,7 +23,7 @@ from ._capture import Captured
 from ._errors import Error, NumericalError, UsageError
 from ._gradients import Found, Gradients, Redistributed, unlike, unlike_options
 from ._options import GroupsSeen
-from ._run_exchange import RunExchange
+from ._run_masters import RunMasters
 from ._run_memory import Setup
 from ._step import NUMBERS
 from ._together import Pause, rebuilt, told
@@ -53,7 +53,7 @@ class Swapped(Pause):
     )
 
 
-class Run(RunExchange):
+class Run(RunMasters):
     """Steps of one rank. Used by one thread at a time."""
 
     def __init__(self, setup: Setup, parameters: Sequence[torch.Tensor]):
@@ -129,16 +129,16 @@ class Run(RunExchange):
         """This rank's gradients, looked at; or what is wrong. Ranks bring
         gradients into the layout of their parameters together, so a rank that
         has an error takes part."""
+        error = trouble
+        try:
+            if trouble is None and self.bind(parameters):
+                self._gradients.expect(parameters)
+        except Exception as wrong:
+            error = wrong
+        self.refresh_masters(parameters, error is None)
         if trouble is not None:
             self._gradients.take_part()
             return trouble
-        error: Exception | None = None
-        try:
-            if self.bind(parameters):
-                self._gradients.expect(parameters)
-            self.refresh_masters(parameters)
-        except Exception as wrong:
-            error = wrong
         found = self._gradients.collect(parameters)
         return self._begun(error or found, rates)
 
@@ -268,6 +268,11 @@ class Run(RunExchange):
     ) -> None:
         """Makes a step part of the CUDA graph that is being captured
         (_capture.py)."""
+        if self.setup.master == "remainder":
+            raise UsageError(
+                "master='remainder': is not supported inside a CUDA graph of "
+                "a script; use master='fp32'"
+            )
         self._check_usable()
         self._tell_of_last(wait=False)
         if self.bind(parameters):
@@ -507,15 +512,16 @@ class Run(RunExchange):
         found: Found,
     ) -> None:
         there = self._there(found)
+        stepped = parameters
         if not all(there):
-            parameters = [p for p, had in zip(parameters, there) if had]
+            stepped = [p for p, had in zip(parameters, there) if had]
             self.counts = [n + had for n, had in zip(self.counts, there)]
             self.put_counts()
         else:
             self.counts = [n + 1 for n in self.counts]
             self.count_shown()
-        torch.autograd.graph.increment_version(parameters)
-        self.remember_versions()
+        torch.autograd.graph.increment_version(stepped)
+        self.remember_versions(parameters)
         self.has_moved = True
         self.clipped.clear()
 

@@ -17,9 +17,11 @@ import torch
 from ._errors import UsageError
 from ._gradients import Likeness
 from ._layout import Layout, is_dtensor, local
+from ._masters import Pending, new_master, reset_master
 from ._step import NUMBERS, Step
 from ._storage_plan import StoragePlan
 
+_MOVED = -1
 _WIRES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
@@ -28,12 +30,6 @@ def _kind(tensor: torch.Tensor) -> str:
     dtype = str(tensor.dtype).removeprefix("torch.")
     dense = "" if tensor.is_contiguous() else ", not contiguous"
     return f"{list(tensor.shape)} {dtype} on {tensor.device}{dense}"
-
-
-def _version(parameter: torch.Tensor) -> int:
-    """Grows whenever torch writes to a parameter, or to this rank's part."""
-    part = local(parameter)
-    return parameter._version + (0 if part is parameter else part._version)
 
 
 @dataclass
@@ -79,6 +75,7 @@ class Setup:
     names: list[str]
     device: torch.device
     wire: str
+    master: str  # the form of masters
     nonfinite: str
     clip_norm: float | None
     threads: int
@@ -130,8 +127,10 @@ class RunMemory:
         self.addresses: list[int] = []  # where these lie
         self._lie: Any = None  # where weights are, and how
         self._has_dtensors = any(map(is_dtensor, parameters))
-        self._rounded: list[tuple[torch.Tensor, torch.Tensor]] = []
-        self._versions: list[int] = []  # of weights that have masters
+        # By parameter: the version at which its master was known to be its;
+        # None: unknown, _MOVED: certainly another.
+        self._versions: list[int | None] = [None] * len(parameters)
+        self.pending: dict[int, Pending] = {}  # by parameter
         self.bind(parameters)
 
     def _new_step(self) -> Step:
@@ -185,8 +184,7 @@ class RunMemory:
         )
         self._numbers = self._told_numbers[before:]
         self.masters: list[torch.Tensor | None] = [
-            local(p).detach().float() if p.dtype == torch.bfloat16 else None
-            for p in parameters
+            new_master(local(p).detach(), self.setup.master) for p in parameters
         ]
 
     def _view(self, tensor: int, state: dict[str, Any]) -> State:
@@ -251,7 +249,8 @@ class RunMemory:
             list(map(torch.Tensor.is_contiguous, parts)),
             list(map(attrgetter("shape"), parts)),
         )
-        if lie == self._lie:
+        before = self._lie
+        if lie == before:
             return False
         self.check_kinds(parameters)
         weights = [0] * len(self.layout.tensors)
@@ -268,7 +267,10 @@ class RunMemory:
             self._numbers.data_ptr(),
         )
         self._lie = lie
-        self._versions = []  # weights that were moved may have been changed
+        # Weights that were moved may have been changed.
+        for i, now in enumerate(zip(*lie)):
+            if before is not None and now != tuple(of[i] for of in before):
+                self._versions[i] = _MOVED
         return True
 
     def check_kinds(self, parameters: Sequence[torch.Tensor]) -> None:
@@ -282,29 +284,6 @@ class RunMemory:
                     "old one's state_dict()"
                 )
 
-    def refresh_masters(self, parameters: Sequence[torch.Tensor]) -> None:
-        """Takes over weights that somebody else has written.
-
-        A master whose rounding is still the weight keeps its fraction."""
-        self._rounded = [
-            (p, m) for p, m in zip(parameters, self.masters) if m is not None
-        ]
-        if [_version(p) for p, _ in self._rounded] == self._versions:
-            return
-        for p, master in self._rounded:
-            weights = local(p).detach()
-            same = master.to(weights.dtype) == weights
-            master.copy_(torch.where(same, master, weights.float()))
-        self.remember_versions()
-
-    def remember_versions(self) -> None:
-        self._versions = [_version(p) for p, _ in self._rounded]
-
-    def forget_versions(self) -> None:
-        """Masters were written: the next step compares them with the weights,
-        which may be loaded later."""
-        self._versions = []
-
     def reset(
         self, parameters: set[int], weights: Sequence[torch.Tensor]
     ) -> None:
@@ -312,7 +291,9 @@ class RunMemory:
         for i in parameters:
             master = self.masters[i]
             if master is not None:
-                master.copy_(local(weights[i]).detach().view(master.shape))
+                reset_master(local(weights[i]).detach(), master)
+                self.pending.pop(i, None)
+                self._versions[i] = None
         for state in self.states:
             if self.parameter_of(state.tensor) in parameters:
                 state.reset()

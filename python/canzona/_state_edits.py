@@ -18,12 +18,12 @@ import torch
 
 from ._errors import UsageError
 from ._layout import is_dtensor, local
+from ._masters import CHECKSUM, MASTER, REMAINDER, reset_master
 
 if TYPE_CHECKING:
     from ._optimizer import MatrixOptimizer
     from ._run import Run
 
-MASTER = "master"
 STEP = "step"
 _END = object()
 
@@ -132,8 +132,10 @@ def _absorb_one(
             run.set_counts({i: 0 if value is None else int(float(value))})
         elif value is not None:
             memory.copy_(local(value))
-        elif key == MASTER:
-            memory.copy_(local(p))
+            if key == REMAINDER:
+                run.accept_weights(i)
+        elif key in (MASTER, REMAINDER):
+            reset_master(local(p), memory)
         else:
             run.reset_state(i, key)
         if moved:
@@ -162,6 +164,18 @@ def check_step(what: str, value: Any) -> None:
         raise UsageError(
             f"{what} is {kind_of(value)}; expected a number of steps, from 0 on"
         )
+
+
+def check_checksum(what: str, value: Any) -> None:
+    """UsageError for what tells nothing of the weights of a remainder."""
+    try:
+        int(value)
+    except (RuntimeError, TypeError, ValueError):
+        raise UsageError(
+            f"{what} has the state '{REMAINDER}' of its master, but "
+            f"'{CHECKSUM}' {kind_of(value)}; expected an integer, as "
+            "state_dict() returns it"
+        ) from None
 
 
 def kind_of(value: Any) -> str:

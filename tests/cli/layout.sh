@@ -41,6 +41,12 @@ checks=$((checks + 1))
 [ "$(grep -o '"weight_decay":"0.25"' plan.json | wc -l)" -eq 2 ] ||
   fail 'AdamW does not have the weight decay that was given'
 
+canzona plan $model --layout fsdp2 --mesh dp=2 --dtype bf16 \
+  --master remainder -o plan.json --quiet
+exits 0
+cp plan.json out
+prints '"wire":"fp32","master":"remainder","share_states":false'
+
 # More ranks than rows: the last ones store nothing.
 canzona plan $model --scale 1/64 --layout fsdp2 --mesh dp=64 --quiet
 exits 0
@@ -87,6 +93,8 @@ refuses 'cost.json' "'format'" -- \
 bad() { # <words…> -- <arguments>
   refuses "$@" $model
 }
+bad '--master remainder' 'have no masters' '--dtype bf16' -- \
+  plan --layout fsdp2 --mesh dp=2 --master remainder
 bad --layout "'fsdp'" "did you mean 'fsdp2'" -- \
   plan --layout fsdp --mesh dp=4
 bad --layout "'hsdp'" 'hsdp:N' -- plan --layout hsdp --mesh dp=4

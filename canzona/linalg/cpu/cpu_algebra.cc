@@ -156,7 +156,7 @@ void CpuAlgebra::multiply_into(const Store& store, const Operand& q,
   if (store.rounded == nullptr) return;
   CANZONA_CHECK(store.apply != nullptr && one.out.contiguous(),
                 "rounded copies are of weights");
-  cpu_round_to_bf16(store.rounded[0], one.out.as<float>(), one.out.elements());
+  cpu_round_weights(store.rounded[0], one.out.as<float>(), one.out.elements());
 }
 
 }  // namespace canzona

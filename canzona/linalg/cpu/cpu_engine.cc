@@ -16,10 +16,10 @@
 namespace canzona {
 namespace {
 
-void round_weights(uint16_t* rounded, Run weights, int64_t count) {
+void store_weights(uint16_t* rounded, Run weights, int64_t count) {
   if (rounded == nullptr) return;
   CANZONA_CHECK(weights.dtype == DType::kFp32, "rounded copies are of fp32");
-  cpu_round_to_bf16(rounded, reinterpret_cast<const float*>(weights.data),
+  cpu_round_weights(rounded, reinterpret_cast<const float*>(weights.data),
                     count);
 }
 
@@ -179,7 +179,7 @@ void CpuEngine::momentum(const MomentumStage& stage, int64_t count) {
 void CpuEngine::apply(Run weights, ConstRun update, const Apply& apply,
                       int64_t count, uint16_t* rounded) {
   cpu_apply(weights, update, apply, count);
-  round_weights(rounded, weights, count);
+  store_weights(rounded, weights, count);
 }
 
 void CpuEngine::adam(ConstRun grad, Run m, Run v, Run out,
@@ -192,12 +192,22 @@ void CpuEngine::adam_apply(std::span<const AdamRuns> tensors,
   CANZONA_CHECK(!apply.cautious, "cautious decay of Adam in one pass");
   for (const AdamRuns& t : tensors) {
     cpu_adam_apply(t.grad, t.m, t.v, t.weights, adam, apply, t.count);
-    round_weights(t.rounded, t.weights, t.count);
+    store_weights(t.rounded, t.weights, t.count);
   }
 }
 
-void CpuEngine::round_to_bf16(uint16_t* to, const float* from, int64_t count) {
-  cpu_round_to_bf16(to, from, count);
+void CpuEngine::round_weights(uint16_t* to, const float* from, int64_t count) {
+  cpu_round_weights(to, from, count);
+}
+
+void CpuEngine::split_masters(uint16_t* weights, uint16_t* remainders,
+                              const float* from, int64_t count) {
+  cpu_split_masters(weights, remainders, from, count);
+}
+
+void CpuEngine::join_masters(float* to, const uint16_t* weights,
+                             const uint16_t* remainders, int64_t count) {
+  cpu_join_masters(to, weights, remainders, count);
 }
 
 std::unique_ptr<Engine> make_cpu_engine() {

@@ -106,7 +106,11 @@ class CpuEngine : public Engine {
             int64_t count) override;
   void adam_apply(std::span<const AdamRuns> tensors,
                   const AdamCoefficients& adam, const Apply& apply) override;
-  void round_to_bf16(uint16_t* to, const float* from, int64_t count) override;
+  void round_weights(uint16_t* to, const float* from, int64_t count) override;
+  void split_masters(uint16_t* weights, uint16_t* remainders, const float* from,
+                     int64_t count) override;
+  void join_masters(float* to, const uint16_t* weights,
+                    const uint16_t* remainders, int64_t count) override;
 
  private:
   Bf16Kernel bf16_kernel_;

@@ -185,10 +185,10 @@ TYPED_TEST(CpuEngineBits, StagesAreThoseOfTheRun) {
   EXPECT_FALSE(engine->all_finite(run_of(weights.data()), 3));
 }
 
-TEST(CpuEngine, RoundsToBf16) {
+TEST(CpuEngine, RoundsWeights) {
   const float from[] = {1.0F, -2.5F};
   uint16_t to[2] = {};
-  make_cpu_engine()->round_to_bf16(to, from, 2);
+  make_cpu_engine()->round_weights(to, from, 2);
   EXPECT_EQ(to[0], 0x3f80);
   EXPECT_EQ(to[1], 0xc020);
 }

@@ -290,7 +290,11 @@ class CudaEngine final : private OwnsCudaScratch, public Engine {
             int64_t count) override;
   void adam_apply(std::span<const AdamRuns> tensors,
                   const AdamCoefficients& adam, const Apply& apply) override;
-  void round_to_bf16(uint16_t* to, const float* from, int64_t count) override;
+  void round_weights(uint16_t* to, const float* from, int64_t count) override;
+  void split_masters(uint16_t* weights, uint16_t* remainders, const float* from,
+                     int64_t count) override;
+  void join_masters(float* to, const uint16_t* weights,
+                    const uint16_t* remainders, int64_t count) override;
   void widen(std::span<const Widened> runs) override;
 
  private:

@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "canzona/base/master_bits.h"
 #include "canzona/linalg/cuda/device.h"
 #include "canzona/linalg/matrix.h"
 
@@ -239,6 +240,16 @@ __device__ void store_rounded(uint16_t* to, const Vector<Real, V>& values) {
   for (int t = 0; t < V; ++t)
     rounded.x[t] = to_bf16(static_cast<float>(values.x[t]));
   store<V>(to, rounded);
+}
+
+// Rounds masters to bf16 weights as they are stored.
+template <int V, class Real>
+__device__ void store_weights(uint16_t* to, const Vector<Real, V>& masters) {
+  Vector<uint16_t, V> weights;
+  for (int t = 0; t < V; ++t)
+    weights.x[t] = weight_of_master(
+        __float_as_uint(static_cast<float>(masters.x[t])));
+  store<V>(to, weights);
 }
 
 // Element-wise work on a run.

@@ -129,7 +129,7 @@ struct MoveByLines {
       } else {
         store<V>(weights + place, p);
         if constexpr (sizeof(Real) == 4)
-          if (rounded != nullptr) store_rounded<V>(rounded + place, p);
+          if (rounded != nullptr) store_weights<V>(rounded + place, p);
       }
     }
   };

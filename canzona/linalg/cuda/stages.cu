@@ -102,7 +102,7 @@ __device__ void update(const Entry<Real>& e, const Adam<Real>& adam,
   const auto u = adam.template step<V, kMoment>(e.grad, e.m, e.v, j);
   for (int t = 0; t < V; ++t) p.x[t] = apply(p.x[t], u.x[t]);
   store<V>(e.weights + j, p);
-  if (e.rounded != nullptr) store_rounded<V>(e.rounded + j, p);
+  if (e.rounded != nullptr) store_weights<V>(e.rounded + j, p);
 }
 
 template <class Real, bool kMoment>
@@ -267,7 +267,7 @@ struct ApplyUpdate {
         p.x[t] = kCautious ? apply.cautiously(p.x[t], u.x[t])
                            : apply(p.x[t], u.x[t]);
       store<V>(weights + j, p);
-      if constexpr (kRounded) store_rounded<V>(rounded + j, p);
+      if constexpr (kRounded) store_weights<V>(rounded + j, p);
     }
   };
   __device__ Worker of(int64_t) const {
@@ -448,11 +448,82 @@ void CudaEngine::widen(std::span<const Widened> runs) {
   check_cuda(cudaGetLastError(), "widen");
 }
 
-void CudaEngine::round_to_bf16(uint16_t* to, const float* from, int64_t count) {
-  if (dry("round_to_bf16", to, from, count)) return;
-  const RoundToBf16 work{to, from};
-  launch_elements<4>(*this, "round_to_bf16", work, {1, count, 1},
-                     work.allows_vectors());
+namespace {
+
+struct RoundWeights {
+  uint16_t* to;
+  const float* from;
+
+  template <int V>
+  __device__ void at(int64_t, int64_t j) const {
+    store_weights<V>(to + j, load<V>(from + j));
+  }
+  __device__ RoundWeights of(int64_t) const { return *this; }
+};
+
+struct SplitMasters {
+  uint16_t* weights;
+  uint16_t* remainders;
+  const float* from;
+
+  template <int V>
+  __device__ void at(int64_t, int64_t j) const {
+    const auto masters = load<V>(from + j);
+    Vector<uint16_t, V> rest;
+    for (int t = 0; t < V; ++t)
+      rest.x[t] = remainder_of_master(__float_as_uint(masters.x[t]));
+    store_weights<V>(weights + j, masters);
+    store<V>(remainders + j, rest);
+  }
+  __device__ SplitMasters of(int64_t) const { return *this; }
+};
+
+struct JoinMasters {
+  float* to;
+  const uint16_t* weights;
+  const uint16_t* remainders;
+
+  template <int V>
+  __device__ void at(int64_t, int64_t j) const {
+    const auto upper = load<V>(weights + j);
+    const auto rest = load<V>(remainders + j);
+    Vector<float, V> masters;
+    for (int t = 0; t < V; ++t)
+      masters.x[t] = __uint_as_float(master_of(upper.x[t], rest.x[t]));
+    store<V>(to + j, masters);
+  }
+  __device__ JoinMasters of(int64_t) const { return *this; }
+};
+
+// Halves of masters may be read 8 bytes at a time.
+bool halves_aligned(const float* masters, const uint16_t* weights,
+                    const uint16_t* remainders) {
+  return is_aligned(masters, 16) && is_aligned(weights, 8) &&
+         is_aligned(remainders, 8);
+}
+
+}  // namespace
+
+void CudaEngine::round_weights(uint16_t* to, const float* from, int64_t count) {
+  if (dry("round_weights", to, from, count)) return;
+  launch_elements<4>(*this, "round_weights", RoundWeights{to, from},
+                     {1, count, 1}, halves_aligned(from, to, to));
+}
+
+void CudaEngine::split_masters(uint16_t* weights, uint16_t* remainders,
+                               const float* from, int64_t count) {
+  if (dry("split_masters", weights, remainders, from, count)) return;
+  launch_elements<4>(*this, "split_masters",
+                     SplitMasters{weights, remainders, from}, {1, count, 1},
+                     halves_aligned(from, weights, remainders));
+}
+
+void CudaEngine::join_masters(float* to, const uint16_t* weights,
+                              const uint16_t* remainders, int64_t count) {
+  if (dry("join_masters", to, weights, remainders, count)) return;
+  launch_elements<4>(*this, "join_masters",
+                     JoinMasters{to, weights, remainders}, {1, count, 1},
+                     halves_aligned(to, weights, remainders));
 }
 
 }  // namespace canzona

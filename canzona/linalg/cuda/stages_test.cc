@@ -175,7 +175,7 @@ TEST_F(CudaRounding, WeightsAndTheirRoundedCopiesAreThoseOfTheCpu) {
     }
 }
 
-TEST_F(CudaRounding, TakesTheNearestAndTheEvenOne) {
+TEST_F(CudaRounding, TakesTheNearestWithHalvesAwayFromZero) {
   std::vector<float> values;
   for (uint32_t bits :
        {0x3f800000U, 0x3f808000U, 0x3f818000U, 0x3f808001U, 0x7f7fffffU,
@@ -185,9 +185,21 @@ TEST_F(CudaRounding, TakesTheNearestAndTheEvenOne) {
   const auto count = static_cast<int64_t>(values.size());
   const OnGpu<float> from(gpu(), values);
   const OnGpu<uint16_t> to(gpu(), expected);
-  cpu().round_to_bf16(expected.data(), values.data(), count);
-  gpu().round_to_bf16(to.data(), from.data(), count);
+  cpu().round_weights(expected.data(), values.data(), count);
+  gpu().round_weights(to.data(), from.data(), count);
   EXPECT_EQ(to.get(), expected);
+  for (const int64_t skipped : {0, 1}) {  // in vectors, and one by one
+    const OnGpu<uint16_t> weights(gpu(), expected), rest(gpu(), expected);
+    const OnGpu<float> back(gpu(), values);
+    gpu().split_masters(weights.data() + skipped, rest.data() + skipped,
+                        from.data() + skipped, count - skipped);
+    EXPECT_EQ(weights.get(), expected);
+    gpu().join_masters(back.data() + skipped, weights.data() + skipped,
+                       rest.data() + skipped, count - skipped);
+    const std::vector<float> found = back.get();
+    for (size_t i = 0; i < values.size(); ++i)
+      if (!std::isnan(values[i])) EXPECT_EQ(found[i], values[i]) << i;
+  }
 }
 
 class CudaNarrow : public GpuTest {};

@@ -47,7 +47,7 @@ void weigh_memory(Problem& p) {
   StateBytesTable table(p.rule);
   for (int64_t elements : p.shard_elements) {
     p.home_bytes.push_back(elements / p.grid.places *
-                           master_bytes_per_element(p.options.parameters));
+                           master_bytes_per_element(p.options));
   }
   for (const Matrix& m : p.matrices) {
     const StateBytes& bytes = table.of(shape_of(m));
@@ -74,8 +74,8 @@ double most_bytes(const PlanPart& part) {
   return elements * kBytesPerElement * (part.mesh.world() + slots);
 }
 
-int64_t adamw_bytes_per_element(DType parameters) {
-  return master_bytes_per_element(parameters) + 2 * kBytesPerFp32;
+int64_t adamw_bytes_per_element(const PlanOptions& options) {
+  return master_bytes_per_element(options) + 2 * kBytesPerFp32;
 }
 
 std::vector<int64_t> Problem::steps() const {

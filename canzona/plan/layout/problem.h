@@ -66,7 +66,7 @@ Problem make_problem(const PlanPart& part, const RuleFacts& rule,
 double most_bytes(const PlanPart& part);
 
 // Bytes per element that every rank of a home keeps for one tensor.
-int64_t adamw_bytes_per_element(DType parameters);
+int64_t adamw_bytes_per_element(const PlanOptions& options);
 
 inline constexpr int32_t kEveryTpRank = -1;
 

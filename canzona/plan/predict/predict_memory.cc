@@ -188,7 +188,7 @@ void add_matrix_memory(const PlanPart& part, const RuleFacts& rule,
   StateBytesTable table(rule);
   TeamTable teams(part);
   const auto tp = static_cast<size_t>(part.grid.tp);
-  const int64_t master = master_bytes_per_element(part.options.parameters);
+  const int64_t master = master_bytes_per_element(part.options);
   for (size_t m = 0; m < part.matrices.size(); ++m) {
     const Matrix& matrix = part.matrices[m];
     const StateBytes& bytes = table.of(shape_of(matrix));
@@ -232,7 +232,7 @@ void add_place_memory(const PlanPart& part, const Bucket& bucket, int32_t place,
                       int64_t parameters, int64_t gradients,
                       std::vector<RankCost>& ranks) {
   const Buffer& buffer = part.buffers[static_cast<size_t>(bucket.buffer)];
-  const int64_t master = master_bytes_per_element(part.options.parameters);
+  const int64_t master = master_bytes_per_element(part.options);
   const std::vector<int64_t> own =
       adamw_runs(part, bucket, part.grid.slice_of(place));
   for (int32_t h = 0; h < buffer.num_homes; ++h) {

@@ -78,6 +78,7 @@ class StateLister {
       box.elements = r.elements();
       boxes_.push_back(box);
       box.at += box.elements;
+      box.parameter += box.elements;
     }
   }
 
@@ -100,6 +101,7 @@ class StateLister {
     box.buffer =
         is_rounded() ? StateBuffer::kMasters : StateBuffer::kParameters;
     box.at = is_rounded() ? master : parameter;
+    box.parameter = parameter;
     box.given = gives_shard(t);
     return box;
   }

@@ -37,7 +37,8 @@ struct StateBox {
   std::vector<int64_t> first;
   std::vector<int64_t> count;
   StateBuffer buffer = StateBuffer::kParameters;
-  int64_t at = 0;  // element of the buffer
+  int64_t at = 0;         // element of the buffer
+  int64_t parameter = 0;  // of masters: the first element of their parameters
   int64_t elements = 0;
   bool given = false;  // by this rank, among those that keep it
 

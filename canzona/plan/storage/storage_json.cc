@@ -83,6 +83,8 @@ void write_storage_decisions(const StoragePlan& plan, JsonWriter& out) {
 void write_storage_options(const StorageOptions& options, JsonWriter& out) {
   out.member("options").begin_object();
   out.field("wire", to_string(options.wire));
+  if (options.master != MasterForm::kFp32)
+    out.field("master", to_string(options.master));
   out.field("share_states", options.share_states);
   out.field("capacity_bytes", options.capacity_bytes);
   out.field("strict_capacity", options.strict_capacity);
@@ -178,6 +180,8 @@ class StorageValues {
     whole("ranks_per_node", kMaxWorld, options.ranks_per_node);
     if (of.contains("wire"))
       options.wire = parse_dtype(get_string(of, "wire", where_), "wire");
+    if (of.contains("master"))
+      options.master = parse_master_form(get_string(of, "master", where_));
     if (of.contains("teams"))
       options.teams = parse_teams(get_string(of, "teams", where_));
     if (of.contains("links")) options.links = read_links(of["links"]);
@@ -283,7 +287,7 @@ class RequestReader : StorageValues {
   StorageInput run() {
     const char* key = root_.contains(kFormerKey) ? kFormerKey : kRequestKey;
     require_known_keys(root_,
-                       {key, "world", "wire", "share_states",
+                       {key, "world", "wire", "master", "share_states",
                         "capacity_bytes", "strict_capacity", "ranks_per_node",
                         "teams", "links", "groups", "tensors", kCostKey},
                        where_);
@@ -382,7 +386,7 @@ class StoragePlanReader : StorageValues {
     require_known_keys(*of_.request, {"options", "groups", "cost"}, where_);
     require_known_keys(
         get_member(*of_.request, "options", where_),
-        {"wire", "share_states", "capacity_bytes", "strict_capacity",
+        {"wire", "master", "share_states", "capacity_bytes", "strict_capacity",
          "ranks_per_node", "teams", "links"},
         where_);
     require_known_keys(*of_.storage, {"maker", "world", "boxes", "tensors"},

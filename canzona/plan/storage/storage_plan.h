@@ -61,6 +61,7 @@ struct StorageOptions {
   // In which numbers travel between ranks. With kBf16, values are also rounded
   // on the rank where they stay, so that all ranks use the same numbers.
   DType wire = DType::kFp32;
+  MasterForm master = MasterForm::kFp32;  // of bf16 tensors
   // Only the owner's line keeps the states of replicated tensors.
   bool share_states = false;
   // The most bytes that the messages of a round may take on one rank.

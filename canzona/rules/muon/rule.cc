@@ -158,6 +158,10 @@ class MuonRule final : public RuleOf<MuonFacts> {
     if (facts_.links().needs_weights()) pass_on(shard.weights);
   }
 
+  bool prepares_from_weights() const override {
+    return l2_factor(decay_) != 0 || facts_.links().needs_weights();
+  }
+
   void transform(Engine& engine, const Step& step,
                  const Batch& batch) const override {
     const MuonStack stack = facts_.stack_of(batch.dims);

@@ -56,15 +56,15 @@ CallerRank::CallerRank(const StoragePlan& the_plan, int32_t rank,
     CANZONA_CHECK(states.size() <= kMostShardStates, states.size(), " states");
 }
 
-Run CallerRank::weights(int32_t t, int64_t at) const {
-  if (tensor(t).dtype == DType::kBf16)
-    return run_of(memory.masters[index(t)] + at);
-  return advanced(Run{memory.weights[index(t)], DType::kFp32}, at);
-}
-
-uint16_t* CallerRank::rounded(int32_t t, int64_t at) const {
-  if (tensor(t).dtype != DType::kBf16) return nullptr;
-  return reinterpret_cast<uint16_t*>(memory.weights[index(t)]) + at;
+StoredWeights CallerRank::weights(int32_t t, int64_t at) const {
+  std::byte* const stored = memory.weights[index(t)];
+  if (tensor(t).dtype != DType::kBf16)
+    return {advanced(Run{stored, DType::kFp32}, at)};
+  uint16_t* const rounded = reinterpret_cast<uint16_t*>(stored) + at;
+  std::byte* const masters = memory.masters[index(t)];
+  if (plan.options.master == MasterForm::kFp32)
+    return {advanced(Run{masters, DType::kFp32}, at), rounded};
+  return {{}, rounded, reinterpret_cast<uint16_t*>(masters) + at};
 }
 
 Run CallerRank::stored_gradient(int32_t t, int64_t at) const {
@@ -80,11 +80,13 @@ Shard CallerRank::stored_shard(int32_t t, const Dims& whole, int64_t at,
     states[filled++] =
         run_of(memory.states[index(state.memory)] + state.at + at);
   }
+  const StoredWeights stored = weights(t, at);
   return {.whole = whole,
           .count = count,
-          .weights = weights(t, at),
+          .weights = stored.exact,
           .states = {states, filled},
-          .rounded = rounded(t, at)};
+          .rounded = stored.rounded,
+          .remainder = stored.remainder};
 }
 
 CallerGradients::CallerGradients(const CallerRank& rank) : rank_(rank) {

@@ -25,7 +25,8 @@ namespace canzona {
 // the plan; null where this rank stores nothing of one.
 struct CallerMemory {
   std::vector<std::byte*> weights;  // by tensor, in the tensor's dtype
-  std::vector<float*> masters;  // by tensor; of bf16 tensors, the fp32 weights
+  // By tensor: of bf16 tensors the masters, fp32 or uint16_t as the plan says.
+  std::vector<std::byte*> masters;
   std::vector<float*> states;   // by number in RankSchedule::memories
   std::byte* slots = nullptr;   // RankSchedule::slot_elements of the wire
   std::byte* rooms = nullptr;   // RankSchedule::room_bytes
@@ -68,11 +69,9 @@ struct CallerRank : StepEngines, StoredMatrices {
     return {advanced(slot_of(round), at).data, DType::kFp32};
   }
 
-  // From element `at` of the rank's storage on. weights(): what a rule updates,
-  // either the weights or their fp32 masters. rounded(): the weights themselves
-  // if they have masters, else null.
-  Run weights(int32_t t, int64_t at) const;
-  uint16_t* rounded(int32_t t, int64_t at) const;
+  // The weights of a tensor from an element of the rank's storage on, as a rule
+  // updates them.
+  StoredWeights weights(int32_t t, int64_t at) const;
   Run stored_gradient(int32_t t, int64_t at) const;
   // Everything except the gradient; `states` is the caller's memory.
   Shard stored_shard(int32_t t, const Dims& whole, int64_t at, int64_t count,

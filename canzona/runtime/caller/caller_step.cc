@@ -134,7 +134,8 @@ void CallerStep::Parts::check_memory(const CallerMemory& memory) const {
       throw UsageError(cat("tensor ", quoted(tensor.name), ": no weights"));
     if (tensor.dtype == DType::kBf16 && memory.masters[index(t)] == nullptr)
       throw UsageError(cat("tensor ", quoted(tensor.name),
-                           ": bf16 weights without fp32 masters"));
+                           ": bf16 weights without masters (",
+                           to_string(rank.plan.options.master), ")"));
   }
   for (const ScheduledState& one : schedule.states)
     if (schedule.memories[index(one.memory)] > 0 &&
@@ -161,7 +162,11 @@ void CallerStep::Parts::check_addresses(const CallerMemory& memory) const {
     const std::string name = cat("tensor ", quoted(tensor.name));
     require_aligned(memory.weights[index(t)], wide ? kFloat : kFloat / 2,
                     cat(name, ": weights"));
-    require_aligned(memory.masters[index(t)], kFloat, cat(name, ": masters"));
+    require_aligned(
+        memory.masters[index(t)],
+        std::max<int64_t>(1, master_bytes_per_element(
+                                 tensor.dtype, rank.plan.options.master)),
+        cat(name, ": masters"));
   }
   for (const float* states : memory.states)
     require_aligned(states, kFloat, "states");

@@ -51,6 +51,19 @@ class CudaCallerStep : public testing::Test {
   std::unique_ptr<EngineWireOps> ops_;
 };
 
+TEST_F(CudaCallerStep, RestoresMastersFromRemainders) {
+  for (const std::string rule : {"muon", "soap", "adamw"})
+    for (const MeshAxes& axes : {MeshAxes{}, MeshAxes{{0, 2}},
+                                 MeshAxes{{kReplicated, 2}}}) {
+      StorageRequest request = gpu_plan(rule, axes, DType::kFp32);
+      for (CutTensor& t : request.tensors) t.dtype = DType::kBf16;
+      const CallerResult wide = run_caller(on_gpu(plan_by_lot(request, 11)));
+      request.options.master = MasterForm::kRemainder;
+      const CallerResult narrow = run_caller(on_gpu(plan_by_lot(request, 11)));
+      EXPECT_EQ(narrow.values, wide.values) << rule;
+    }
+}
+
 TEST_F(CudaCallerStep, HasOneResultPerWireOnEveryLayout) {
   const std::vector<std::pair<MeshAxes, bool>> layouts = {
       {{}, false},

@@ -134,15 +134,18 @@ TEST(CallerStep, KeepsMastersOfBf16Weights) {
   CallerResult expected;
   for (const MeshAxes& axes : few_meshes())
     for (const bool bf16_gradients : {false, true})
-      for (const bool share : {false, true}) {
-        CallerTrial trial = muon_trial(axes);
-        StorageRequest request = trial.plan;
-        request.options.share_states = share;
-        for (CutTensor& t : request.tensors) t.dtype = DType::kBf16;
-        trial.plan = plan_by_lot(request, 6);
-        trial.bf16_gradients = bf16_gradients;
-        EXPECT_EQ(difference(run_caller(trial), reference(trial)), "");
-      }
+      for (const bool share : {false, true})
+        for (const MasterForm form :
+             {MasterForm::kFp32, MasterForm::kRemainder}) {
+          CallerTrial trial = muon_trial(axes);
+          StorageRequest request = trial.plan;
+          request.options.share_states = share;
+          request.options.master = form;
+          for (CutTensor& t : request.tensors) t.dtype = DType::kBf16;
+          trial.plan = plan_by_lot(request, 6);
+          trial.bf16_gradients = bf16_gradients;
+          EXPECT_EQ(difference(run_caller(trial), reference(trial)), "");
+        }
 }
 
 TEST(CallerStep, LeavesTensorsWithoutGradientsAlone) {
@@ -403,7 +406,7 @@ TEST(CallerStep, NamesWhatIsMissing) {
     memory = driver.memory();
     memory.masters[0] = nullptr;
     EXPECT_THAT(message_of([&] { step.bind(memory); }),
-                HasSubstr("tensor 'a': bf16 weights without fp32 masters"));
+                HasSubstr("tensor 'a': bf16 weights without masters (fp32)"));
     memory = driver.memory();
     memory.states[0] = nullptr;
     EXPECT_THAT(message_of([&] { step.bind(memory); }),

@@ -126,10 +126,14 @@ void CallerUpdates::send_elements(size_t number) {
   if (round.given.empty()) return;
   update_elements(round.given, shared_[number]);
   rank_.guarded([&] {
-    for (const ElementTensor& it : round.given)
-      if (rank_.tensor_has_gradient(it.tensor))
-        rank_.lead.copy(as_row(rank_.wide_slot(round, it.at), it.count),
-                        as_row(rank_.weights(it.tensor, 0), it.count));
+    for (const ElementTensor& it : round.given) {
+      if (!rank_.tensor_has_gradient(it.tensor)) continue;
+      const Arena::Scope scope(rank_.lead.arena());
+      const float* const weights =
+          restored(rank_.lead, rank_.weights(it.tensor, 0), it.count);
+      rank_.lead.copy(as_row(rank_.wide_slot(round, it.at), it.count),
+                      as_row(run_of(weights), it.count));
+    }
   });
 }
 
@@ -138,12 +142,8 @@ void CallerUpdates::take_elements(const Round& round) {
   rank_.guarded([&] {
     for (const ElementTensor& it : round.taken) {
       if (!rank_.tensor_has_gradient(it.tensor)) continue;
-      const Run weights = rank_.weights(it.tensor, 0);
-      rank_.lead.copy(as_row(weights, it.count),
-                      as_row(rank_.wide_slot(round, it.at), it.count));
-      if (uint16_t* rounded = rank_.rounded(it.tensor, 0))
-        rank_.lead.round_to_bf16(rounded, canzona::elements<float>(weights),
-                                 it.count);
+      store(rank_.lead, rank_.weights(it.tensor, 0),
+            canzona::elements<float>(rank_.wide_slot(round, it.at)), it.count);
     }
   });
 }
@@ -194,6 +194,10 @@ bool CallerUpdates::sends_bf16() const { return rank_.wire() == DType::kBf16; }
 // whenever a gradient moves.
 bool CallerUpdates::can_step_whole(const UpdateBatch& batch) const {
   const Rule& rule = *rank_.rules[index(batch.rule)];
+  const auto is_restored = [&](int32_t kept) {
+    return rank_.weights(rank_.tensor_of_kept(kept), 0).remainder != nullptr;
+  };
+  if (std::ranges::any_of(batch.members, is_restored)) return false;
   if (sends_bf16() && !rule.steps_whole_as_sent(rank_.lead)) return false;
   const bool moves = rule.lets_gradients_move();
   const int64_t rows = group_rows(batch);
@@ -343,7 +347,7 @@ void CallerUpdates::update_chunk(Engine& engine, const Chunk& chunk) const {
   Shard shard = rank_.stored_shard(t, rank_.tensor(t).shape, chunk.at,
                                    chunk.count, states);
   shard.grad = widened(engine, rank_.stored_gradient(t, chunk.at), chunk.count);
-  rank_.rule_of_tensor(t).step_whole(
+  rank_.rule_of_tensor(t).step_stored(
       engine, rank_.step_of_tensor(t),
       {.dims = rank_.tensor(t).shape, .shards = {&shard, 1}});
 }
@@ -373,7 +377,7 @@ void CallerUpdates::update_together(const std::vector<ElementTensor>& tensors) {
       if (rank_.gradients[index(t)].dtype == DType::kBf16) converted += count;
     }
     engine.widen(room.widened);
-    rank_.rule_of_tensor(first).step_whole(
+    rank_.rule_of_tensor(first).step_stored(
         engine, rank_.step_of_tensor(first),
         {.dims = rank_.tensor(first).shape, .shards = room.shards});
   }

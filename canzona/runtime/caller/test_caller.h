@@ -11,6 +11,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -22,6 +23,7 @@
 #include <vector>
 
 #include "canzona/base/error.h"
+#include "canzona/base/master_bits.h"
 #include "canzona/base/random.h"
 #include "canzona/base/text.h"
 #include "canzona/comm/thread/run_ranks.h"
@@ -213,10 +215,7 @@ class CallerDriver {
       put(result, mutex, tensor.name, t, weights, nullptr);
       if (tensor.dtype == DType::kBf16)
         put(result, mutex, cat("master of ", tensor.name), t,
-            memory_->get<float>(
-                reinterpret_cast<std::byte*>(bound_.masters[index(t)]),
-                stored(t)),
-            nullptr);
+            stored_masters(t), nullptr);
     }
     for (const ScheduledState& state : step_->schedule().states) {
       const std::string& name = plan_.tensors[index(state.tensor)].name;
@@ -273,6 +272,19 @@ class CallerDriver {
     return memory_->take((count + 1) * bytes, DType::kBf16).data + bytes;
   }
 
+  std::vector<float> stored_masters(int32_t t) const {
+    std::byte* const masters = bound_.masters[index(t)];
+    if (plan_.options.master == MasterForm::kFp32)
+      return memory_->get<float>(masters, stored(t));
+    const auto rest = memory_->get<uint16_t>(masters, stored(t));
+    const auto upper =
+        memory_->get<uint16_t>(bound_.weights[index(t)], stored(t));
+    std::vector<float> values;
+    for (size_t i = 0; i < rest.size(); ++i)
+      values.push_back(std::bit_cast<float>(master_of(upper[i], rest[i])));
+    return values;
+  }
+
   void lend_tensor(int32_t t) {
     const CutTensor& tensor = plan_.tensors[index(t)];
     std::vector<float> values(index(stored(t)));
@@ -296,8 +308,13 @@ class CallerDriver {
     }
     bound_.weights.back() = odd(stored(t), 2);
     upload(bound_.weights.back(), narrow);
-    bound_.masters.back() = reinterpret_cast<float*>(odd(stored(t), 4));
-    upload(reinterpret_cast<std::byte*>(bound_.masters.back()), values);
+    if (plan_.options.master == MasterForm::kRemainder) {
+      bound_.masters.back() = odd(stored(t), 2);
+      upload(bound_.masters.back(), std::vector<uint16_t>(values.size()));
+      return;
+    }
+    bound_.masters.back() = odd(stored(t), 4);
+    upload(bound_.masters.back(), values);
   }
 
   template <class T>

@@ -232,6 +232,7 @@ LogicalDigest digest_states(Rank& rank) {
   for (const StateBox& box : boxes_of(rank)) {
     if (!box.given || box.buffer == StateBuffer::kParameters) continue;
     const bool master = box.buffer == StateBuffer::kMasters;
+    const Arena::Scope scope(rank.engine.arena());
     digest.add(hasher.digest(
         memory_of(rank, box), kBytesPerFp32,
         name_seed(cat(box.owner, "/", master ? "master" : box.state)),

@@ -125,7 +125,8 @@ void MatrixStages::prepare_run(Engine& engine, const SlotPiece& piece, Run slot,
   for (size_t f = 0; f < count; ++f)
     fields[f] = in_place ? field_in_slot(f) : take_floats(engine, run.count);
   stored_.rule_of(piece.kept)
-      .prepare(engine, stored_.step_of(piece.kept), shard, {fields, count});
+      .prepare_stored(engine, stored_.step_of(piece.kept), shard,
+                      {fields, count});
   if (in_place || !moves) return;
   for (size_t f = 0; f < count; ++f)
     if (!is_split)
@@ -168,7 +169,7 @@ void MatrixStages::apply_run(Engine& engine, const SlotPiece& piece, Run slot,
   const Shard shard = stored_.shard(piece.kept, stored_.piece(piece), run.first,
                                     run.count, states);
   stored_.rule_of(piece.kept)
-      .apply(engine, stored_.step_of(piece.kept), shard, update);
+      .apply_stored(engine, stored_.step_of(piece.kept), shard, update);
 }
 
 // ---- Matrices

@@ -32,8 +32,6 @@ void copy_or_convert(Engine& engine, Matrices to, ConstMatrices from);
 // A rectangle of a matrix whose rows have `cols` elements.
 Matrices rectangle_in(Run matrix, const Rectangle& r, int64_t cols);
 
-// The maximum number of states that a rule keeps with the shard.
-inline constexpr size_t kMostShardStates = 4;
 using ShardStates = Run[kMostShardStates];
 
 // What a rank stores of the matrices that it keeps, and how it updates them in

@@ -67,12 +67,14 @@ ElementUpdate::ElementUpdate(Rank& rank, Publisher& publisher)
     const Run moments[] = {
         run_of(states + rank.updates.exp_avg + elements.kept),
         run_of(states + rank.updates.exp_avg_sq + elements.kept)};
+    const StoredWeights weights = rank.store.weights(elements);
     batch.add({.whole = batch.dims(),
                .count = elements.in_shard.count,
                .grad = const_run(rank.store.gradients() + elements.gradient),
-               .weights = run_of(rank.store.weights(elements)),
+               .weights = weights.exact,
                .states = moments,
-               .rounded = rank.store.rounded_copy(elements.parameter)});
+               .rounded = weights.rounded,
+               .remainder = weights.remainder});
   }
 }
 
@@ -101,11 +103,13 @@ Shard OwnMatrices::shard(int32_t kept, const Piece& piece, int64_t at,
   for (const KeptState& state : rank_.updates.with_shard[index(kept)])
     states[filled++] = run_of(rank_.store.states() + state.first + piece.kept -
                               of.kept.first + at);
+  const StoredWeights weights = rank_.store.weights(piece, at);
   return {.whole = of.dims,
           .count = count,
-          .weights = run_of(rank_.store.weights(piece) + at),
+          .weights = weights.exact,
           .states = {states, filled},
-          .rounded = rank_.store.rounded_copy(piece.parameter + at)};
+          .rounded = weights.rounded,
+          .remainder = weights.remainder};
 }
 
 ExchangedUpdate::ExchangedUpdate(Rank& rank, Publisher& publisher)

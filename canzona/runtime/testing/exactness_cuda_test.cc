@@ -39,6 +39,24 @@ TEST_P(EveryRuleOnGpu, GivesOneResultOnEveryMeshWhereSumsAreExact) {
     }
 }
 
+TEST_P(EveryRuleOnGpu, GivesOneResultInBothFormsOfMasters) {
+  for (const std::string mesh : {"dp=2", "dp=2,tp=2"}) {
+    std::set<std::string> seen;
+    for (const MasterForm form : {MasterForm::kFp32, MasterForm::kRemainder}) {
+      const Plan planned = small_plan(toy_moe(), {.mesh = mesh,
+                                                  .rule = GetParam(),
+                                                  .options = quick(GetParam()),
+                                                  .device = "cuda",
+                                                  .parameters = DType::kBf16,
+                                                  .master = form});
+      const TrialResult result =
+          run_trial({.plan = planned, .device = "cuda", .steps = 20});
+      seen.insert(result.parameters + result.states);
+    }
+    EXPECT_EQ(seen.size(), 1U) << mesh;
+  }
+}
+
 TEST_P(EveryRuleOnGpu, SendsAndReservesWhatThePlanSaid) {
   for (const std::string mesh : {"dp=2", "dp=2,tp=2"}) {
     const Plan planned = plan(mesh, "balanced");

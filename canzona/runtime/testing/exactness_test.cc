@@ -100,6 +100,34 @@ TEST_P(EveryRule, GivesOneResultOverStrategiesWithBf16ParametersAndWire) {
     }
 }
 
+TEST_P(EveryRule, GivesOneResultInBothFormsOfMasters) {
+  for (const std::string zero : {"zero1", "z1=2,z2=2,z3=2"})
+    for (const std::string mesh : {"dp=2", "dp=4,tp=2", "dp=2,ep=2,tp=2"}) {
+      SCOPED_TRACE(mesh + " " + zero);
+      std::set<Digests> seen;
+      std::set<int64_t> bytes;
+      for (const MasterForm form : {MasterForm::kFp32, MasterForm::kRemainder})
+        for (const std::string strategy : {"balanced", "replicated"}) {
+          if (strategy == "replicated" && zero != "zero1") continue;
+          PlanWish wanted = wish(mesh, strategy);
+          wanted.parameters = DType::kBf16;
+          wanted.master = form;
+          wanted.zero = zero;
+          const Plan plan = small_plan(toy_moe(), wanted);
+          const TrialResult result =
+              run_trial({.plan = plan,
+                         .gradients = GradientKind::kRandom,
+                         .steps = 20,
+                         .clip_norm = 0.5});
+          seen.insert({result.parameters, result.states});
+          if (strategy == "balanced")
+            bytes.insert(plan.summary.memory_per_rank_max.value());
+        }
+      EXPECT_EQ(seen.size(), 1U);
+      EXPECT_EQ(bytes.size(), 2U);
+    }
+}
+
 // The digest detects a tiny change in one element of one rank's gradient.
 TEST_P(EveryRule, NoticesTheSmallestDifference) {
   const Model model = toy_model();

@@ -161,6 +161,8 @@ void expect_random_variants(uint64_t seed, const Model& model, int32_t dp,
     v.rule = random.pick<std::string>({"muon", "adamw", "shampoo", "soap"});
     v.prefetch = random.pick<int32_t>({0, 0, 1, 5});
     if (random.coin()) v.parameters = DType::kBf16;
+    if (v.parameters == DType::kBf16 && random.coin())
+      v.master = MasterForm::kRemainder;
     if (random.coin()) v.wire = DType::kBf16;
     SCOPED_TRACE(to_string(v));
     expect_result_of_cpu({.plan = zero_plan(model, dp, v),

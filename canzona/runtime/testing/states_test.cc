@@ -113,6 +113,34 @@ TEST_P(StatesOfRule, OfBf16ParametersAreMastersAndGoOnAnywhere) {
     }
 }
 
+TEST_P(StatesOfRule, OfMastersGoOnInTheOtherForm) {
+  const auto wish = [](MasterForm form) {
+    return PlanWish{.mesh = "dp=2,tp=2",
+                    .rule = GetParam(),
+                    .options = quick(GetParam()),
+                    .parameters = DType::kBf16,
+                    .master = form};
+  };
+  constexpr MasterForm kForms[] = {MasterForm::kFp32, MasterForm::kRemainder};
+  const TrialResult straight = run_trial(
+      {.plan = small_plan(toy_moe(), wish(kForms[0])), .steps = 4});
+  for (const MasterForm first : kForms)
+    for (const MasterForm then : kForms) {
+      SCOPED_TRACE(cat(to_string(first), " ", to_string(then)));
+      WholeStates states;
+      run_trial({.plan = small_plan(toy_moe(), wish(first)),
+                 .steps = 2,
+                 .at_end = [&](Runtime& r) { states.collect(r); }});
+      const TrialResult rest =
+          run_trial({.plan = small_plan(toy_moe(), wish(then)),
+                     .steps = 2,
+                     .set_parameters = [&](Runtime& r) { states.hand_to(r); },
+                     .number_of_step = [](int64_t step) { return step + 2; }});
+      EXPECT_EQ(rest.parameters, straight.parameters);
+      EXPECT_EQ(rest.states, straight.states);
+    }
+}
+
 TEST_P(StatesOfRule, OfFrozenTensorsAreTheirWeightsAlone) {
   Model model = toy_moe();
   freeze(model, {model.tensors[2].name});

@@ -20,6 +20,7 @@ struct PlanWish {
   int64_t bucket_elements = 3000;
   int64_t capacity_bytes = 8192;
   DType parameters = DType::kFp32;
+  MasterForm master = MasterForm::kFp32;
   std::string zero = "zero1";
   ZeroOptions zero_options = {};  // except the sizes of dense tensors
   int32_t ranks_per_node = 8;
@@ -33,6 +34,7 @@ inline Plan small_plan(const Model& model, const PlanWish& wish) {
   options.bucket_elements = wish.bucket_elements;
   options.capacity_bytes = wish.capacity_bytes;
   options.parameters = wish.parameters;
+  options.master = wish.master;
   options.ranks_per_node = wish.ranks_per_node;
   options.zero = wish.zero_options;
   const Mesh mesh = parse_mesh(wish.mesh);

@@ -171,7 +171,7 @@ std::vector<uint32_t> Reference::parameter_bits(const Thing& thing) {
   std::vector<uint32_t> bits(static_cast<size_t>(thing.count()));
   if (plan_.options.parameters == DType::kBf16) {
     std::vector<uint16_t> halves(bits.size());
-    engine_->round_to_bf16(halves.data(), thing.weights, thing.count());
+    engine_->round_weights(halves.data(), thing.weights, thing.count());
     std::copy(halves.begin(), halves.end(), bits.begin());
   } else {
     std::transform(thing.weights, thing.weights + thing.count(), bits.begin(),

@@ -35,6 +35,7 @@ struct ZeroVariant {
   ZeroSizes experts = {};  // their own sizes
   bool link = false;
   DType parameters = DType::kFp32;
+  MasterForm master = MasterForm::kFp32;
   DType wire = DType::kFp32;
   GradientKind gradients = GradientKind::kRandom;
   int micro_batches = 1;
@@ -51,6 +52,7 @@ inline std::string to_string(const ZeroVariant& v) {
              " tp=", v.tp, " pp=", v.pp, " ep=", v.ep,
              v.experts.z1 > 0 ? cat(" experts ", to_string(v.experts)) : "",
              v.link ? " link" : "", v.parameters == DType::kBf16 ? " bf16" : "",
+             v.master == MasterForm::kRemainder ? " remainders" : "",
              v.wire == DType::kBf16 ? " bf16 wire" : "", " ",
              to_string(v.gradients), " micro-batches ", v.micro_batches);
 }
@@ -122,6 +124,7 @@ inline Plan zero_plan(const Model& model, int32_t dp, const ZeroVariant& v,
       .options = quick(v.rule),
       .device = device,
       .parameters = v.parameters,
+      .master = v.master,
       .zero = to_string(v.sizes),
       .ranks_per_node = v.ranks_per_node};
   wish.zero_options = {.experts = v.experts,

@@ -86,6 +86,8 @@ TEST(ZeroTraffic, OfOtherWishesIsAsPredicted) {
     wish.rule = "soap";
     wish.options = quick("soap");
     expect_as_predicted(small_plan(toy_model(), wish), 1);
+    wish.master = MasterForm::kRemainder;
+    expect_as_predicted(small_plan(toy_model(), wish), 1);
   }
 }
 

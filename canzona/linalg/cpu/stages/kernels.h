@@ -8,6 +8,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "canzona/base/master_bits.h"
 #include "canzona/linalg/cpu/stages/table.h"
 
 // A run may be its own output, but never partly overlaps another.
@@ -160,6 +161,34 @@ void round_to_bf16_kernel(uint16_t* to, const float* from, int64_t count) {
   }
 }
 
+void round_weights_kernel(uint16_t* to, const float* from, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    uint32_t bits;
+    std::memcpy(&bits, from + i, sizeof bits);
+    to[i] = weight_of_master(bits);
+  }
+}
+
+void split_masters_kernel(uint16_t* weights, uint16_t* remainders,
+                          const float* from, int64_t count) {
+  CANZONA_INDEPENDENT
+  for (int64_t i = 0; i < count; ++i) {
+    uint32_t bits;
+    std::memcpy(&bits, from + i, sizeof bits);
+    weights[i] = weight_of_master(bits);
+    remainders[i] = remainder_of_master(bits);
+  }
+}
+
+void join_masters_kernel(float* to, const uint16_t* weights,
+                         const uint16_t* remainders, int64_t count) {
+  CANZONA_INDEPENDENT
+  for (int64_t i = 0; i < count; ++i) {
+    const uint32_t bits = master_of(weights[i], remainders[i]);
+    std::memcpy(to + i, &bits, sizeof bits);
+  }
+}
+
 void widen_bf16_kernel(float* to, const uint16_t* from, int64_t count) {
   CANZONA_INDEPENDENT
   for (int64_t i = 0; i < count; ++i) {
@@ -226,6 +255,9 @@ constexpr StageTable make_stage_table(std::string_view name) {
           stage_kernels<float>(),
           stage_kernels<double>(),
           round_to_bf16_kernel,
+          round_weights_kernel,
+          split_masters_kernel,
+          join_masters_kernel,
           widen_bf16_kernel,
           add_kernel,
           largest_bits_kernel,

@@ -149,6 +149,20 @@ void cpu_round_to_bf16(uint16_t* to, const float* from, int64_t count) {
   best().round_to_bf16(to, from, count);
 }
 
+void cpu_round_weights(uint16_t* to, const float* from, int64_t count) {
+  best().round_weights(to, from, count);
+}
+
+void cpu_split_masters(uint16_t* weights, uint16_t* remainders,
+                       const float* from, int64_t count) {
+  best().split_masters(weights, remainders, from, count);
+}
+
+void cpu_join_masters(float* to, const uint16_t* weights,
+                      const uint16_t* remainders, int64_t count) {
+  best().join_masters(to, weights, remainders, count);
+}
+
 void cpu_widen_bf16(float* to, const uint16_t* from, int64_t count) {
   best().widen_bf16(to, from, count);
 }

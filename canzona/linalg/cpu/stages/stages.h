@@ -25,6 +25,11 @@ uint32_t cpu_largest_bits(ConstRun run, int64_t count);
 uint32_t cpu_scale_and_look(Run run, double factor, int64_t count);
 WideSum cpu_sum_of_squares(ConstRun run, int64_t count, int exponent);
 void cpu_round_to_bf16(uint16_t* to, const float* from, int64_t count);
+void cpu_round_weights(uint16_t* to, const float* from, int64_t count);
+void cpu_split_masters(uint16_t* weights, uint16_t* remainders,
+                       const float* from, int64_t count);
+void cpu_join_masters(float* to, const uint16_t* weights,
+                      const uint16_t* remainders, int64_t count);
 void cpu_widen_bf16(float* to, const uint16_t* from, int64_t count);
 // sum may be a or b.
 void cpu_add(float* sum, const float* a, const float* b, int64_t count);

@@ -8,6 +8,7 @@
 #include <random>
 #include <vector>
 
+#include "canzona/base/master_bits.h"
 #include "canzona/linalg/cpu/stages/table.h"
 
 namespace canzona::stages_stages_test {
@@ -216,6 +217,28 @@ TEST(StageTables, AnElementsBitsDoNotDependOnItsPlace) {
       table->fp32.apply(parts.data() + cut, values.data() + cut, 0.9F, 0.1F,
                         0.7F, 67 - cut);
       EXPECT_EQ(parts, whole) << table->name << " cut at " << cut;
+    }
+  }
+}
+
+TEST(StageTables, SplitAndJoinMastersAlike) {
+  for (int64_t count : {0, 1, 7, 16, 31, 100}) {
+    std::vector<float> masters = numbers<float>(count, 5);
+    for (size_t i = 0; i < masters.size(); i += 3)
+      masters[i] = std::bit_cast<float>(std::bit_cast<uint32_t>(masters[i]) |
+                                        0x8000U);
+    for (const StageTable* table : usable_stages()) {
+      std::vector<uint16_t> weights(masters.size()), rest(masters.size());
+      std::vector<uint16_t> rounded(masters.size());
+      std::vector<float> back(masters.size());
+      table->split_masters(weights.data(), rest.data(), masters.data(), count);
+      table->round_weights(rounded.data(), masters.data(), count);
+      table->join_masters(back.data(), weights.data(), rest.data(), count);
+      EXPECT_EQ(back, masters) << table->name;
+      EXPECT_EQ(weights, rounded) << table->name;
+      for (size_t i = 0; i < masters.size(); ++i)
+        EXPECT_EQ(weights[i],
+                  weight_of_master(std::bit_cast<uint32_t>(masters[i])));
     }
   }
 }

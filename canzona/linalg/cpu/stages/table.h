@@ -51,6 +51,11 @@ struct StageTable {
   StageKernels<float> fp32;
   StageKernels<double> fp64;
   void (*round_to_bf16)(uint16_t* to, const float* from, int64_t count);
+  void (*round_weights)(uint16_t* to, const float* from, int64_t count);
+  void (*split_masters)(uint16_t* weights, uint16_t* remainders,
+                        const float* from, int64_t count);
+  void (*join_masters)(float* to, const uint16_t* weights,
+                       const uint16_t* remainders, int64_t count);
   void (*widen_bf16)(float* to, const uint16_t* from, int64_t count);
   void (*add)(float* sum, const float* a, const float* b, int64_t count);
   // The largest |x| as bits.

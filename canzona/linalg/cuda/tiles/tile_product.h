@@ -115,7 +115,7 @@ void symmetric_tile_product_fp32(const TileProduct& product, float* const* out,
 //   p = (p·keep_before - step·O)·keep_after
 // All pointers are of the device. `scalars` are keep_before, step, keep_after,
 // and 1 if O is rounded to bf16 first, otherwise 0; `copies`, if given, receive
-// the new weights in bf16, rounded to nearest even. With `skips`, one number
+// the new weights in bf16 (base/master_bits.h). With `skips`, one number
 // per matrix, so many elements lie between groups of `group_rows` rows, a
 // multiple of 16.
 struct TileWeights {

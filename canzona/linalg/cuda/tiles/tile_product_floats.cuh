@@ -171,8 +171,8 @@ class FloatEpilogue {
     for (int i = 0; i < kQuads; ++i) {
       uint16_t* data = to.copy + index_of(to, chunk, i);
       const int32_t inside = to.inside(chunk, i);
-      const uint2 bits = {Pair<true>::pack(values[i].x, values[i].y),
-                          Pair<true>::pack(values[i].z, values[i].w)};
+      const uint2 bits = {weight_pair(values[i].x, values[i].y),
+                          weight_pair(values[i].z, values[i].w)};
       if (to.whole) {
         if (inside > 0) __stcs(reinterpret_cast<uint2*>(data), bits);
       } else {

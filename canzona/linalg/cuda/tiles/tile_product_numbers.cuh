@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "canzona/base/master_bits.h"
 #include "canzona/linalg/cuda/tiles/tile_product.h"
 
 namespace canzona {
@@ -35,6 +36,12 @@ struct Pair {
               __half2float(__ushort_as_half(pair >> 16))};
   }
 };
+
+// Rounds two masters to weights, the first in the low half.
+__device__ inline uint32_t weight_pair(float first, float second) {
+  return weight_of_master(__float_as_uint(first)) |
+         uint32_t{weight_of_master(__float_as_uint(second))} << 16;
+}
 
 // Returns value + beta·c.
 __device__ inline float add_scaled(float value, float beta, float c) {

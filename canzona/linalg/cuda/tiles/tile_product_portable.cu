@@ -143,7 +143,7 @@ __device__ inline void store_float(float sum, const PortableArgs& args,
   out = value;
   if (args.floats.copies != nullptr)
     args.floats.copies[matrix][at] =
-        static_cast<uint16_t>(Pair<true>::pack(value, 0));
+        weight_of_master(__float_as_uint(value));
 }
 
 template <bool kBf16>
