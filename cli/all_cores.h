@@ -1,14 +1,14 @@
 // Runs independent pieces of work on all cores, and shows how many are done.
 //
 //   EachOf each = on_all_cores("weighing sizes of ZeRO", out);
-//   weigh_sizes(request, work, choices, nullptr, &terms, each);
+//   rank_sizes(request, work, choices, &terms, each);
 //
 // Results do not depend on the number of cores.
 #pragma once
 
 #include <string>
 
-#include "canzona/sim/zero_search.h"
+#include "canzona/sim/mesh_search.h"
 #include "cli/output.h"
 
 namespace canzona::cli {

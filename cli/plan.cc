@@ -9,7 +9,7 @@
 #include "canzona/report/plan_view.h"
 #include "canzona/report/team_view.h"
 #include "canzona/report/zero_view.h"
-#include "canzona/sim/zero_search.h"
+#include "canzona/sim/zero_ranking.h"
 #include "cli/all_cores.h"
 #include "cli/plan_input.h"
 #include "cli/plan_mesh.h"
@@ -61,7 +61,7 @@ left it; only owners and rounds are chosen. Two ranks with half of a matrix each
 // With `--zero auto`: the strategy of the best plan.
 constexpr const char* kAnyStrategy = "any";
 
-// What takes time in a search.
+// What takes time.
 constexpr const char* kWeighing = "planning and predicting sizes of ZeRO";
 
 // The report compares the plan with this strategy.
@@ -112,11 +112,11 @@ void choose_zero(const PlanArguments& arguments, PlanInput& input,
     zero.experts = parse_zero(experts, input.mesh.expert_homes(),
                               "--zero-experts", "auto");
   if (!searched) return;
-  const ZeroComparison all =
+  const ZeroRanking all =
       search_sizes(input.request(), *input.work, searched, nullptr,
-                   &*input.terms, on_all_cores(kWeighing, out));
+                   &*input.terms, on_all_cores("", out));
   take_best(all, input.options);
-  out.note("zero: " + all.search.summary());
+  out.note("zero: " + summary_of(all));
 }
 
 // Warns if collectives wait for one home (layout/layout.h).
@@ -139,9 +139,9 @@ void note_teams(const Plan& plan, const Output& out) {
 }
 
 // Reports what `--collectives auto` chose.
-void note_collectives(const PlanInput& input, const Plan& plan,
+void note_collectives(const PlanArguments& arguments, const Plan& plan,
                       const Output& out) {
-  if (input.options.zero.reach == Reach::kAuto)
+  if (arguments.planner["collectives"] == to_string(Reach::kAuto))
     out.note("collectives: " + collectives_text(plan));
 }
 
@@ -166,7 +166,7 @@ Outcome run(const PlanArguments& arguments, const Output& out) {
       plan_once(input, input.options.strategy,
                 arguments.html.empty() ? &input.model : nullptr);
   if (out.shows_progress()) out.progress("");
-  note_collectives(input, shown.plan, out);
+  note_collectives(arguments, shown.plan, out);
   note_teams(shown.plan, out);
   note_uneven(shown, out);
   // Files come first, because the reader of the text may stop early.
@@ -273,15 +273,15 @@ Outcome compare_zero(const PlanArguments& arguments, const Output& out) {
     experts = read_sizes(arguments.planner["zero-experts"],
                          input.mesh.expert_homes(), "--zero-experts");
   read_judgement(arguments, input);
-  const ZeroComparison all =
-      weigh_sizes(input.request(), *input.work, {sizes, experts, strategies},
-                  nullptr, &*input.terms, on_all_cores(kWeighing, out));
+  const ZeroRanking all =
+      rank_sizes(input.request(), *input.work, {sizes, experts, strategies},
+                 &*input.terms, on_all_cores(kWeighing, out));
   if (input.options.zero.reach == Reach::kAuto)
     out.note("collectives: auto, decided for each size");
   if (!arguments.html.empty())
     out.save(arguments.html, zero_comparison_html(all), "report");
   out.result(zero_comparison_view(all), arguments.json);
-  if (!all.search.is_found()) throw UsageError(all.search.summary());
+  if (!all.answer.is_found()) throw UsageError(all.answer.summary());
   return Outcome::kDone;
 }
 
@@ -306,7 +306,7 @@ Outcome run_compare(const PlanArguments& arguments, const Output& out) {
   Comparison comparison{input.model.name, input.mesh, {}};
   for (Attempt& one : attempts)
     comparison.strategies.push_back(std::move(one.strategy));
-  note_collectives(input, comparison.first()->plan, out);
+  note_collectives(arguments, comparison.first()->plan, out);
   if (!arguments.html.empty())
     out.save(arguments.html, compare_html(comparison), "report");
   out.result(compare_view(comparison), arguments.json);

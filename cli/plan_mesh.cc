@@ -178,9 +178,8 @@ MeshAnswer search(const MeshInput& input, const Output& out) {
   out.progress("");
   const int64_t cap = input.question.options.memory_cap_bytes;
   if (!answer.is_found())
-    throw UsageError(cat(cap > 0 ? cat("--memory-cap ", human_bytes(cap), ": ")
-                                 : "--mesh auto: ",
-                         answer.summary()));
+    throw UsageError(
+        cat(cap > 0 ? "--memory-cap: " : "--mesh auto: ", answer.summary()));
   if (cap == 0)
     out.note("no --memory-cap: nothing limits the memory of a rank");
   return answer;

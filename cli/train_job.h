@@ -12,7 +12,7 @@
 #include "canzona/plan/plan.h"
 #include "canzona/plan/predict/predict.h"
 #include "canzona/saving/load_state.h"
-#include "canzona/sim/zero_search.h"
+#include "canzona/sim/zero_ranking.h"
 #include "canzona/train/config.h"
 #include "canzona/train/trainer.h"
 #include "cli/config.h"
@@ -83,9 +83,9 @@ struct TrainJob {
   int64_t context = 0;          // longest context of the model, in tokens
   std::vector<RankCost> ranks;  // predicted, by rank
   std::string device = "cpu";
-  Link link = {};               // modelled
-  std::optional<ZeroComparison> ranking = {};  // of `--zero auto`
-  bool chose_collectives = false;              // by `--collectives auto`
+  Link link = {};                           // modelled
+  std::optional<ZeroRanking> ranking = {};  // of `--zero auto`
+  bool chose_collectives = false;           // by `--collectives auto`
   // Bytes that each rank reserves beside its plan; pipeline stages differ.
   std::vector<int64_t> activations_of = {};
   int64_t activations = 0;  // on the fullest rank

@@ -70,7 +70,7 @@ Workload workload_at(const TrainSettings& settings, const Mesh& mesh,
 }
 
 // Links that are not modelled count as fast as memory.
-ZeroComparison rank_sizes(PlanRequest request, const TrainSettings& settings,
+ZeroRanking fastest_sizes(PlanRequest request, const TrainSettings& settings,
                           const SearchedSizes& searched,
                           const MachineLimits& limits,
                           const MemoryTerms& terms) {
@@ -80,7 +80,7 @@ ZeroComparison rank_sizes(PlanRequest request, const TrainSettings& settings,
                              /*latency_seconds=*/0, /*nominal=*/false};
   const CostBasis cost{"this machine", 1 / limits.flops_per_second,
                        limits.copy_bytes_per_second};
-  ZeroComparison all =
+  ZeroRanking all =
       search_sizes(request, workload_at(settings, request.mesh, limits),
                    searched, &cost, &terms);
   all.terms.reset();  // reports describe the links as configured
@@ -148,8 +148,9 @@ TrainPlan plan_training(const TrainConfig& config,
   TrainPlan made;
   if (searched) {
     CANZONA_CHECK(limits.has_value());
-    made.ranking = rank_sizes(request, settings, searched, *limits,
-                              {.activations = activations, .cap_bytes = cap});
+    made.ranking =
+        fastest_sizes(request, settings, searched, *limits,
+                      {.activations = activations, .cap_bytes = cap});
     take_best(*made.ranking, request.options);
   }
   request.options.memory_cap_bytes = left;

@@ -2,17 +2,17 @@
 // fastest one that fits.
 //
 //   TrainPlan made = plan_training(config, settings, mesh, limits);
-//   if (made.ranking) … made.ranking->search.summary() …
+//   if (made.ranking) … summary_of(*made.ranking) …
 //
-// Parameters are fp32, on a device bf16 with fp32 masters; a memory cap includes
-// activations.
+// Parameters are fp32, on a device bf16 with fp32 masters; a memory cap
+// includes activations.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 
 #include "canzona/measure/rank_runner.h"
-#include "canzona/sim/zero_search.h"
+#include "canzona/sim/zero_ranking.h"
 #include "canzona/train/config.h"
 #include "canzona/train/trainer.h"
 
@@ -21,7 +21,7 @@ namespace canzona {
 struct TrainPlan {
   Plan plan;
   // The ranking of `--zero auto`, without a description of its rates.
-  std::optional<ZeroComparison> ranking = {};
+  std::optional<ZeroRanking> ranking = {};
 };
 
 // `limits` is required by `--zero auto` and must be the same on all ranks.

@@ -11,7 +11,7 @@
 
 #include "canzona/report/document.h"
 #include "canzona/report/shown_plan.h"
-#include "canzona/sim/zero_search.h"
+#include "canzona/sim/zero_ranking.h"
 
 namespace canzona {
 
@@ -44,17 +44,17 @@ std::string compare_html(const Comparison& comparison);
 // Sizes of hierarchical ZeRO side by side: memory against the cap, bytes by
 // link class, predicted iteration, and why one is taken and the others not.
 //
-//   ZeroComparison all = weigh_sizes(request, work, choices);
+//   ZeroRanking all = rank_sizes(request, work, choices);
 //   Document view = zero_comparison_view(all);
 //   std::string page = zero_comparison_html(all);
 //
 // Rows are in order of preference, the best first. Plain values.
 
 // docs/compare.md describes the members.
-Document zero_comparison_view(const ZeroComparison& all);
+Document zero_comparison_view(const ZeroRanking& all);
 // Only the first table and the verdict.
-Document zero_ranking_view(const ZeroComparison& all);
+Document zero_ranking_view(const ZeroRanking& all);
 // Returns the page that draws it (page.h).
-std::string zero_comparison_html(const ZeroComparison& all);
+std::string zero_comparison_html(const ZeroRanking& all);
 
 }  // namespace canzona

@@ -11,32 +11,32 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-RankedZero row_of(const ZeroSizes& sizes, int64_t parameters, bool fits) {
-  RankedZero row{.choice = {.sizes = sizes},
-                 .verdict = fits ? ZeroVerdict::kFits : ZeroVerdict::kOverCap,
-                 .reason = fits ? "the fastest of 1" : "needs 1.00 GiB more"};
-  row.weight.memory_bytes = parameters;
-  row.weight.memory.parameters = Bytes(parameters);
-  row.weight.memory.pools = Bytes(1 << 20);
-  row.weight.slow_bytes = 3 << 20;
-  row.weight.seconds = 0.25;
+RankedMesh row_of(const ZeroSizes& sizes, int64_t parameters, bool fits) {
+  RankedMesh row{.weighed = {.choice = {.dense = sizes}},
+                 .reason = fits ? "the fastest of 1" : "1.00 GiB over the cap",
+                 .verdict = fits ? MeshVerdict::kFits : MeshVerdict::kOverCap};
+  row.weighed.memory.parameters = Bytes(parameters);
+  row.weighed.memory.pools = Bytes(1 << 20);
+  row.weighed.activations = 1 << 20;
+  row.weighed.slow_bytes = 3 << 20;
+  row.weighed.time.seconds = 0.25;
+  row.weighed.tokens_per_second = 32'000;
   return row;
 }
 
-ZeroComparison three() {
-  ZeroComparison all;
+ZeroRanking three() {
+  ZeroRanking all;
   all.model = "by <hand>";
   all.mesh = {.dp = 4};
   all.rule = "muon";
-  all.options.memory_cap_bytes = all.search.memory_cap_bytes = 1 << 30;
-  all.beside_bytes = 1 << 20;
+  all.options.memory_cap_bytes = 1 << 30;
   all.work.compute.tokens = 1000;
   all.work.num_micro_batches = 2;
-  all.search.ranking = {row_of({4, 4, 4}, 1 << 20, true),
-                        row_of({4, 1, 1}, int64_t{2} << 30, false),
-                        {.choice = {.sizes = {4, 2, 4}},
-                         .verdict = ZeroVerdict::kRefused,
-                         .reason = "strategy x wants z2 = z3"}};
+  all.answer.kinds = {row_of({4, 4, 4}, 1 << 20, true),
+                      row_of({4, 1, 1}, int64_t{2} << 30, false),
+                      {.weighed = {.choice = {.dense = {4, 2, 4}}},
+                       .reason = "strategy x wants z2 = z3",
+                       .verdict = MeshVerdict::kRefused}};
   return all;
 }
 
@@ -78,8 +78,8 @@ TEST(CompareZero, SizesHaveWords) {
 
 // A row that was not planned has only a lower bound on its memory.
 TEST(CompareZero, DroppedSizesHaveABoundAlone) {
-  ZeroComparison all = three();
-  all.search.ranking[1].weight.is_dropped = true;
+  ZeroRanking all = three();
+  all.answer.kinds[1].least_bytes = int64_t{2} << 30;
   EXPECT_THAT(print_text(zero_comparison_view(all), Ink()),
               HasSubstr("≥ 2.00 GiB"));
   const Json json = parse_json(to_json(zero_comparison_view(all)), {});
@@ -109,19 +109,20 @@ TEST(CompareZero, TheJsonCountsWhatLiesBeside) {
 }
 
 TEST(CompareZero, ExpertsHaveAColumnWhereAnyAreCutApart) {
-  ZeroComparison all = three();
+  ZeroRanking all = three();
   EXPECT_THAT(print_text(zero_comparison_view(all), Ink()),
               Not(HasSubstr("experts")));
   EXPECT_FALSE(parse_json(to_json(zero_comparison_view(all)), {})
                    .at("sizes")
                    .at(0)
                    .contains("experts"));
-  all.search.ranking[0].weight.experts = {2, 1, 2};
-  all.beside_bytes = 0;
-  for (RankedZero& row : all.search.ranking)
-    row.weight.memory.states = row.weight.memory.master =
-        row.weight.memory.gradients = row.weight.memory.buffers =
-            Bytes(int64_t{10} << 30);
+  all.answer.kinds[0].weighed.choice.experts = {2, 1, 2};
+  for (RankedMesh& row : all.answer.kinds) {
+    RankMemory& memory = row.weighed.memory;
+    row.weighed.activations = 0;
+    memory.states = memory.master = memory.gradients = memory.buffers =
+        Bytes(int64_t{10} << 30);
+  }
   const std::string text = print_text(zero_comparison_view(all), Ink());
   EXPECT_THAT(text, HasSubstr("4,4,4     2,1,2"));
   EXPECT_THAT(text, HasSubstr("4,1,1     -"));
@@ -138,12 +139,12 @@ TEST(CompareZero, ExpertsHaveAColumnWhereAnyAreCutApart) {
 }
 
 // All sizes of 16 homes, which are more than a screen shows.
-ZeroComparison many() {
-  ZeroComparison all = three();
+ZeroRanking many() {
+  ZeroRanking all = three();
   all.mesh = {.dp = 16};
-  all.search.ranking.clear();
+  all.answer.kinds.clear();
   for (const ZeroSizes& sizes : all_zero_sizes(16))
-    all.search.ranking.push_back(row_of(sizes, 1 << 20, true));
+    all.answer.kinds.push_back(row_of(sizes, 1 << 20, true));
   return all;
 }
 
@@ -158,8 +159,8 @@ TEST(CompareZero, TheJsonNamesChoicesAsOneTypesThem) {
 }
 
 TEST(CompareZero, NothingFits) {
-  ZeroComparison all = three();
-  all.search.ranking.erase(all.search.ranking.begin());
+  ZeroRanking all = three();
+  all.answer.kinds.erase(all.answer.kinds.begin());
   EXPECT_TRUE(parse_json(to_json(zero_comparison_view(all)), {})
                   .at("choice")
                   .is_null());

@@ -7,7 +7,7 @@
 #include "canzona/report/models_view.h"
 #include "canzona/report/plan_figures.h"
 #include "canzona/report/test_plans.h"
-#include "canzona/sim/zero_search.h"
+#include "canzona/report/zero_view.h"
 
 namespace canzona::in_parts_test {
 namespace {

@@ -8,6 +8,7 @@
 #include "canzona/report/page.h"
 #include "canzona/report/shown_plan.h"
 #include "canzona/report/zero_view.h"
+#include "canzona/sim/zero_ranking.h"
 
 namespace canzona {
 namespace {
@@ -39,19 +40,6 @@ constexpr TimePart kTimeParts[] = {
      "parameters and gradients over dp"},
     {">step", "step_seconds", [](const MeshTimeParts& p) { return p.step; },
      ""}};
-
-struct MemoryPart {
-  std::string name;
-  int64_t bytes = 0;
-};
-
-std::vector<MemoryPart> memory_of(const WeighedMesh& mesh) {
-  std::vector<MemoryPart> parts;
-  for (const MemoryKind& kind : memory_kinds(true))
-    parts.push_back({kind.name, (mesh.memory.*kind.field).value()});
-  parts.push_back({"activations", mesh.activations});
-  return parts;
-}
 
 std::string sizes_text(const MeshChoice& c) {
   const std::string dense = zero_name(c.dense, c.mesh.homes());
@@ -374,6 +362,14 @@ void add_members(const ShownMeshes& shown, Document& out) {
 }
 
 }  // namespace
+
+std::vector<MemoryPart> memory_of(const WeighedMesh& mesh) {
+  std::vector<MemoryPart> parts;
+  for (const MemoryKind& kind : memory_kinds(true))
+    parts.push_back({kind.name, (mesh.memory.*kind.field).value()});
+  parts.push_back({"activations", mesh.activations});
+  return parts;
+}
 
 Document mesh_view(const ShownMeshes& shown) {
   Document out;

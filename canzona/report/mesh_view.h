@@ -29,6 +29,13 @@ struct ShownMeshes {
   std::vector<MeshCommand> commands = {};
 };
 
+// Memory of a layout by kind; all have the same kinds in the same order.
+struct MemoryPart {
+  std::string name;
+  int64_t bytes = 0;
+};
+std::vector<MemoryPart> memory_of(const WeighedMesh& mesh);
+
 // The choice in detail, then the others in a line each, what would change, and
 // the commands. docs/mesh.md describes the members.
 Document mesh_view(const ShownMeshes& shown);

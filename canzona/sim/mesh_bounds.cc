@@ -222,8 +222,7 @@ std::vector<MeshPace> MeshBounds::paces(
   for (const MeshChoice& choice : settings) {
     MeshPace& pace = out.emplace_back();
     pace.num_micro_batches = choice.num_micro_batches;
-    pace.activations = activation_bytes(facts_.outline, mesh_,
-                                        activation_load(question_, choice));
+    pace.activations = terms_of(question_, choice, &facts_.outline).activations;
     Workload work = work_of(question_, choice);
     work.compute.weights = facts_.weights;
     pace.batch = micro_batch_of(shape, work);

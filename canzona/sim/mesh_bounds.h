@@ -176,8 +176,9 @@ class MeshBounds {
   // Sums over the tensors of a stage: a shard of each.
   struct Kept {
     int64_t all = 0, trained = 0;  // elements
-    // Sizes of pools (PoolSizes). Experts of a layer may be in one slot with its
-    // dense tensors, so those of dense tensors are what this takes in addition.
+    // Sizes of pools (PoolSizes). Experts of a layer may be in one slot with
+    // its dense tensors, so those of dense tensors are what this takes in
+    // addition.
     int64_t slot = 0, large_slot = 0;
     int64_t staging = 0;
     int64_t state_bytes = 0;  // a tp rank's even share

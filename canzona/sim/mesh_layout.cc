@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "canzona/base/error.h"
+#include "canzona/plan/predict/summary.h"
 
 namespace canzona {
 
@@ -24,9 +25,14 @@ ActivationLoad activation_load(const MeshQuestion& question,
           .experts_assumed = question.experts_assumed};
 }
 
-MemoryTerms terms_of(const MeshQuestion& question, const MeshChoice& choice) {
+MemoryTerms terms_of(const MeshQuestion& question, const MeshChoice& choice,
+                     const Model* outline) {
   const ActivationLoad load = activation_load(question, choice);
-  return {load, activation_bytes(*question.model, choice.mesh, load),
+  const Model& model = outline != nullptr ? *outline : *question.model;
+  return {load,
+          question.activation_bytes
+              ? *question.activation_bytes
+              : activation_bytes(model, choice.mesh, load),
           question.gradients, question.options.memory_cap_bytes};
 }
 
@@ -87,6 +93,7 @@ LayoutPlan::LayoutPlan(const MeshQuestion& question, const MeshChoice& choice,
   chooses_prefetch_ = draft.chooses_prefetch;
   heeds_cap_ = !cuts_experts_apart(plan);
   slots_ = slot_bytes(plan);
+  bucket_unevenness_ = bucket_unevenness(plan);
   std::vector<RankCost> costs;
   if (activations) {
     count_memory(plan, memory_of(plan));
@@ -170,7 +177,7 @@ WeighedMesh LayoutPlan::weigh(const MeshChoice& choice, const MicroBatch& batch,
     one.work.scatter_slots = scatters + held_slots_[i];
     stages.push_back(one.predict(batch, choice.num_micro_batches));
   }
-  WeighedMesh out{.choice = choice};
+  WeighedMesh out{.choice = choice, .bucket_unevenness = bucket_unevenness_};
   if (has_times()) {
     const IterationPrediction slowest = slowest_of_stages(stages);
     out.time = slowest.time;
@@ -236,6 +243,7 @@ void describe(const MeshQuestion& question, WeighedMesh& weighed) {
   parts.sums = time.waited_step;
   parts.bubble = time.bubble_seconds;
   parts.step = time.step_seconds;
+  if (weighed.seconds() == 0) return;
   weighed.tokens_per_second =
       static_cast<double>(question.global_batch) / weighed.seconds();
   weighed.share_of_peak =

@@ -57,6 +57,7 @@ class LayoutPlan {
   std::vector<Stage> stages_;        // all of them
   std::vector<int32_t> held_slots_;  // beside pools, by iteration
   SlotBytes slots_ = {};
+  double bucket_unevenness_ = 1;
   int64_t taken_ = 0;  // on the fullest rank, without prefetch
   int64_t saved_gradients_ = 0;
   bool chooses_prefetch_ = false;

@@ -23,14 +23,17 @@ std::vector<Change> changes_of(const MeshQuestion& question) {
     change(changed.limits);
     if (changed.limits != question.limits) changes.push_back({what, changed});
   };
-  const int64_t length = question.work.compute.length;
+  const int64_t length = std::max<int64_t>(1, question.work.compute.length);
   add(cat("micro-batches of ", counted_text(length, "token")),
       [&](MeshLimits& limits) {
         if (limits.tokens) limits.tokens = std::min(*limits.tokens, length);
+        if (auto& batch = limits.batch; batch && batch->tokens > length)
+          batch = {length, batch->tokens / length * batch->num_micro_batches};
       });
   add("other sizes of ZeRO", [](MeshLimits& limits) {
     limits.no_zero = limits.no_hierarchical = false;
     limits.zero = limits.zero_experts = "";
+    limits.experts_beside = false;
   });
   add("recomputing activations", [](MeshLimits& limits) {
     limits.recompute = std::nullopt;
@@ -38,6 +41,8 @@ std::vector<Change> changes_of(const MeshQuestion& question) {
   });
   add("other meshes", [](MeshLimits& limits) {
     limits.dp = limits.tp = limits.pp = limits.ep = std::nullopt;
+    limits.mesh.reset();
+    limits.batch.reset();
     limits.no_tp = limits.no_pp = limits.no_ep = false;
   });
   add("nothing fixed or forbidden",
@@ -46,6 +51,8 @@ std::vector<Change> changes_of(const MeshQuestion& question) {
     ranks *= 2;
     changes.push_back({counted_text(ranks, "rank"), question});
     changes.back().question.ranks = ranks;
+    if (auto& mesh = changes.back().question.limits.mesh)
+      mesh->dp *= ranks / question.ranks;
   }
   return changes;
 }
@@ -73,25 +80,32 @@ std::optional<WeighedMesh> planned_least(const MeshQuestion& question,
 
 }  // namespace
 
-NearestMesh nearest_mesh(
-    const MeshQuestion& question, const MeshRooms& rooms,
-    const std::optional<WeighedMesh>& planned,
-    const std::function<bool(const MeshQuestion&)>& finds_any) {
+// Activations that were counted elsewhere are those of this mesh alone.
+std::string cure_of(const MeshQuestion& question, int64_t lacks) {
+  if (!question.activation_bytes)
+    for (const Change& change : changes_of(question))
+      if (const auto mesh = find_mesh_that_fits(change.question)) {
+        const bool is_other = question.limits.mesh &&
+                              mesh->world() == question.ranks &&
+                              *mesh != *question.limits.mesh;
+        return is_other ? cat(change.what, ", such as ", to_string(*mesh))
+                        : change.what;
+      }
+  const int64_t needed = question.options.memory_cap_bytes + lacks;
+  return cat("--memory-cap ", needed, " (", human_bytes(needed), ")");
+}
+
+NearestMesh nearest_mesh(const MeshQuestion& question, const MeshRooms& rooms,
+                         const std::optional<WeighedMesh>& planned) {
   const int64_t cap = question.options.memory_cap_bytes;
   const MeshRooms::Least least = rooms.least_memory().front();
-  NearestMesh nearest{least.choice, least.bytes - cap};
+  NearestMesh nearest{least.choice, cap, least.bytes - cap};
   std::optional<WeighedMesh> closest = planned_least(question, rooms);
   if (!closest ||
       (planned && planned->memory_bytes() < closest->memory_bytes()))
     closest = planned;
-  if (closest) nearest = {closest->choice, closest->memory_bytes() - cap};
-  for (const Change& change : changes_of(question))
-    if (finds_any(change.question)) {
-      nearest.cure = change.what;
-      return nearest;
-    }
-  const int64_t needed = cap + nearest.lacks_bytes;
-  nearest.cure = cat("--memory-cap ", needed, " (", human_bytes(needed), ")");
+  if (closest) nearest = {closest->choice, cap, closest->memory_bytes() - cap};
+  nearest.cure = cure_of(question, nearest.lacks_bytes);
   return nearest;
 }
 

@@ -39,6 +39,7 @@ void check_question(const MeshQuestion& question) {
           "a model and a rule are needed");
   require(question.ranks >= 1 && question.ranks <= kMaxWorld,
           cat("expected 1 to ", kMaxWorld, " ranks, got ", question.ranks));
+  if (question.limits.batch) return;
   require(question.global_batch >= 1, "a global batch is needed");
   require(question.work.compute.length >= 1, "a length is needed");
   require(question.global_batch >= question.work.compute.length ||
@@ -142,6 +143,10 @@ bool MeshRooms::has_two_levels(const MeshRoom& room, int32_t dense,
 // Collectives once per node are not different where no group has two levels.
 bool MeshRooms::has_reach(const MeshRoom& room, int32_t dense, int32_t experts,
                           Reach reach) const {
+  const ZeroSizes& own = room.experts.all[index(experts)];
+  if (question_.limits.experts_beside && own.z1 > 0 &&
+      own != experts_beside(room.dense.all[index(dense)], room.bounds.mesh()))
+    return false;
   if (!has_two_levels(room, dense, experts)) return reach == Reach::kDirect;
   return question_.limits.reach.value_or(reach) == reach;
 }
@@ -150,7 +155,8 @@ LayoutKind MeshRooms::kind(const MeshRoom& room, int32_t dense,
                            int32_t experts) const {
   return kind_of({.mesh = room.bounds.mesh(),
                   .dense = room.dense.all[index(dense)],
-                  .experts = room.experts.all[index(experts)]});
+                  .experts = room.experts.all[index(experts)]},
+                 !question_.limits.mesh);
 }
 
 MeshChoice MeshRooms::choice_of(const OpenLayouts& open) const {
@@ -181,7 +187,8 @@ int64_t MeshRooms::count(const OpenLayouts& open, LayoutKind of) const {
   if (open.experts < 0) return room.layouts[static_cast<size_t>(of)];
   if (room.layouts[static_cast<size_t>(of)] == 0) return 0;
   // All are of one kind but for those of dp alone.
-  if (room.bounds.mesh().homes() < question_.ranks || room.bounds.mesh().ep > 1)
+  if (!question_.limits.mesh && (room.bounds.mesh().homes() < question_.ranks ||
+                                 room.bounds.mesh().ep > 1))
     return room.by_experts[number_of(open.reach)][index(open.experts)];
   int64_t sum = 0;
   for (int32_t d = 0; d < std::ssize(room.dense.all); ++d)

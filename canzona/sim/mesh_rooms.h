@@ -10,9 +10,8 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <tuple>
+#include <optional>
 #include <vector>
 
 #include "canzona/sim/mesh_bounds.h"
@@ -127,9 +126,9 @@ void check_question(const MeshQuestion& question);
 // The layout that comes closest to the cap, and the cheapest change after which
 // a search finds one that fits. `planned` is the closest of those that were
 // planned, if any were.
-NearestMesh nearest_mesh(
-    const MeshQuestion& question, const MeshRooms& rooms,
-    const std::optional<WeighedMesh>& planned,
-    const std::function<bool(const MeshQuestion&)>& finds_any);
+NearestMesh nearest_mesh(const MeshQuestion& question, const MeshRooms& rooms,
+                         const std::optional<WeighedMesh>& planned);
+// The mesh of a layout that fits, if a few plans have one.
+std::optional<Mesh> find_mesh_that_fits(const MeshQuestion& question);
 
 }  // namespace canzona

@@ -71,13 +71,16 @@ class KindSearch {
   OpenLayouts pop() { return (open_.empty() ? doubtful_ : open_).pop(); }
   // Gives up on these.
   void set_aside(const OpenLayouts& open) { aside_.push_back(open); }
+  // Layouts of about the same time as the best are looked at, too.
+  void break_ties() { equal_ = 1 + kEqualTimes; }
 
+  // Layouts whose bounds are not below this are not looked at.
+  double limit() const { return best_seconds() * equal_; }
   double best_seconds() const { return best ? best->seconds() : INFINITY; }
   // True if nothing is left that may be better.
   bool is_decided() {
     for (LayoutHeap* heap : {&open_, &doubtful_})
-      while (!heap->empty() && heap->first().bound >= best_seconds())
-        heap->pop();
+      while (!heap->empty() && heap->first().bound >= limit()) heap->pop();
     return open_.empty() && doubtful_.empty();
   }
   bool is_doubtful() const { return open_.empty(); }
@@ -106,10 +109,26 @@ class KindSearch {
     return sum;
   }
 
+  // Layouts of equal time: fewer bytes over slow links, then less memory, then
+  // smaller sizes.
+  void keep(const WeighedMesh& one) {
+    const auto tie = [](const WeighedMesh& w) {
+      const auto& [z1, z2, z3] = w.choice.dense;
+      const ZeroSizes& x = w.choice.experts;
+      return std::tuple(w.slow_bytes, w.memory_bytes(), z1, z2, z3, x.z1, x.z2,
+                        x.z3);
+    };
+    const double seconds = one.seconds();
+    const bool is_equal =
+        seconds <= limit() && best_seconds() <= seconds * equal_;
+    if (is_equal ? tie(one) < tie(*best) : seconds < best_seconds()) best = one;
+  }
+
   std::optional<WeighedMesh> best;
   int64_t planned = 0;
 
  private:
+  double equal_ = 1;
   LayoutHeap open_, doubtful_;
   std::vector<OpenLayouts> aside_;
   int64_t next_number_ = 0;
@@ -124,6 +143,8 @@ class MeshSearch {
     most_planned_ =
         question.most_planned > 0 ? question.most_planned : INT64_MAX;
     if (question.most_planned == 0) work_left_ = usual_work(question.ranks);
+    if (question.limits.mesh)
+      for (KindSearch& kind : kinds_) kind.break_ties();
   }
 
   MeshAnswer run() {
@@ -134,14 +155,16 @@ class MeshSearch {
     return std::move(answer_);
   }
 
-  // True if a few plans have one that fits.
-  bool finds_any() {
+  // The mesh of a layout that fits, if a few plans have one.
+  std::optional<Mesh> find_any() {
     constexpr int64_t kMostPlans = 24;
     most_planned_ = std::min(most_planned_, kMostPlans);
     open_all();
     while (best_seconds() == INFINITY && go_on()) {
     }
-    return best_seconds() < INFINITY;
+    for (const KindSearch& kind : kinds_)
+      if (kind.best) return kind.best->choice.mesh;
+    return std::nullopt;
   }
 
  private:
@@ -217,8 +240,8 @@ class MeshSearch {
 
   std::vector<OpenLayouts> parts_of(size_t k, const OpenLayouts& open) {
     std::vector<OpenLayouts> parts =
-        rooms_.expand(open, static_cast<LayoutKind>(k),
-                      kinds_[k].best_seconds(), answer_.counts.over_cap);
+        rooms_.expand(open, static_cast<LayoutKind>(k), kinds_[k].limit(),
+                      answer_.counts.over_cap);
     for (OpenLayouts& part : parts) {
       part.is_doubtful = is_doubtful(part);
       if (part.is_single()) part.work = rooms_.work_of(part);
@@ -291,7 +314,8 @@ class MeshSearch {
   // have the best of all.
   std::vector<OpenLayouts> next_batch() {
     std::vector<OpenLayouts> batch;
-    const double best = best_seconds();
+    const double best =
+        best_seconds() * (question_.limits.mesh ? 1 + kEqualTimes : 1);
     for (size_t k = 0; k < kinds_.size(); ++k) {
       KindSearch& own = kinds_[k];
       const bool leads = own.next_bound() < best;
@@ -319,6 +343,7 @@ class MeshSearch {
     std::vector<const OpenLayouts*> fresh;
     for (const OpenLayouts& open : batch)
       if (layouts_.try_emplace(key_of(open)).second) fresh.push_back(&open);
+    std::vector<std::string> refusals(fresh.size());
     question_.each(fresh.size(), [&](size_t i) {
       try {
         layouts_.at(key_of(*fresh[i])) = std::make_unique<LayoutPlan>(
@@ -326,10 +351,13 @@ class MeshSearch {
             fresh[i]->is_doubtful
                 ? std::optional(rooms_.pace(*fresh[i]).activations)
                 : std::nullopt);
-      } catch (const UsageError&) {
-        // The groups of this layout do not allow its collectives.
+      } catch (const UsageError& error) {
+        refusals[i] =
+            error.what();  // its groups or its strategy do not allow it
       }
     });
+    for (const std::string& refusal : refusals)
+      if (!refusal.empty()) answer_.refusal = refusal;
     answer_.counts.planned += std::ssize(fresh);
   }
 
@@ -355,20 +383,15 @@ class MeshSearch {
   }
 
   void keep(const WeighedMesh& one) {
-    KindSearch& own = kinds_[static_cast<size_t>(kind_of(one.choice))];
+    KindSearch& own = kinds_[static_cast<size_t>(
+        kind_of(one.choice, !question_.limits.mesh))];
     ++own.planned;
-    ++(one.seconds() > 0 ? answer_.counts.simulated : answer_.counts.over_cap);
-    const auto tie = [](const WeighedMesh& w) {
-      return std::pair(w.slow_bytes, w.memory_bytes());
-    };
-    const double best = own.best_seconds();
-    if (!one.fits) {
-      if (!nearest_ || one.memory_bytes() < nearest_->memory_bytes())
-        nearest_ = one;
-    } else if (one.seconds() < best ||
-               (one.seconds() == best && tie(one) < tie(*own.best))) {
-      own.best = one;
-    }
+    const bool was_simulated = one.seconds() > 0 || one.fits;
+    ++(was_simulated ? answer_.counts.simulated : answer_.counts.over_cap);
+    if (one.fits)
+      own.keep(one);
+    else if (!nearest_ || one.memory_bytes() < nearest_->memory_bytes())
+      nearest_ = one;
   }
 
   void finish() {
@@ -393,18 +416,9 @@ class MeshSearch {
     if (answer_.is_found()) answer_.gap = 1 - bound / best;
     counts.too_slow =
         counts.in_space - counts.over_cap - counts.simulated - counts.left;
-    give_reasons(answer_);
-    if (!answer_.is_found())
-      answer_.nearest =
-          nearest_mesh(question_, rooms_, nearest_, &MeshSearch::finds);
-  }
-
-  static bool finds(const MeshQuestion& question) {
-    try {
-      return MeshSearch(question).finds_any();
-    } catch (const UsageError&) {
-      return false;  // no layout is possible
-    }
+    give_reasons(answer_, question_.options.memory_cap_bytes);
+    if (!answer_.is_found() && (nearest_ || counts.over_cap > 0))
+      answer_.nearest = nearest_mesh(question_, rooms_, nearest_);
   }
 
   const MeshQuestion& question_;
@@ -420,6 +434,19 @@ class MeshSearch {
 };
 
 }  // namespace
+
+void one_by_one(size_t count, const std::function<void(size_t)>& work) {
+  for (size_t i = 0; i < count; ++i) work(i);
+}
+
+std::optional<Mesh> find_mesh_that_fits(const MeshQuestion& question) {
+  try {
+    check_question(question);
+    return MeshSearch(question).find_any();
+  } catch (const UsageError&) {
+    return std::nullopt;  // no layout is possible
+  }
+}
 
 MeshAnswer search_meshes(const MeshQuestion& question) {
   check_question(question);

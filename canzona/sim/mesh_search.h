@@ -32,9 +32,14 @@
 #include "canzona/sim/mesh_space.h"
 #include "canzona/sim/plan_iteration.h"
 #include "canzona/sim/workload.h"
-#include "canzona/sim/zero_search.h"
 
 namespace canzona {
+
+// Calls work(0) … work(count - 1), in any order and on any threads, and returns
+// when all have returned. How it is done changes no result.
+using EachOf =
+    std::function<void(size_t count, const std::function<void(size_t)>& work)>;
+void one_by_one(size_t count, const std::function<void(size_t)>& work);
 
 // Says what has been done so far.
 struct MeshProgress {
@@ -59,6 +64,8 @@ struct MeshQuestion {
   Workload work = {};
   // The type of activations; without, they are not counted against the cap.
   std::optional<DType> activations = DType::kBf16;
+  // Those of every layout, if they were counted elsewhere.
+  std::optional<int64_t> activation_bytes = {};
   bool experts_assumed = false;
   DType gradients = DType::kFp32;  // at rest
   int64_t global_batch = 0;        // tokens of an iteration on all ranks
@@ -101,22 +108,38 @@ struct WeighedMesh {
   double share_of_peak = 0;  // flops of the model / flops of the cards
   double bound_seconds = 0;  // what the iteration takes at least
   int32_t stage = 0;         // of the pipeline, the slowest
-  bool fits = true;          // under the cap
+  // How many times its even share of a bucket a home keeps, in the worst one.
+  double bucket_unevenness = 1;
+  bool fits = true;  // under the cap
 
   double seconds() const { return time.seconds; }
   double step_seconds() const { return time.step_seconds; }
   int64_t memory_bytes() const { return memory.total().value() + activations; }
 };
 
-// The best layout of a kind.
+enum class MeshVerdict { kFits, kOverCap, kRefused };
+
+// The best layout of a kind, or one that was asked for.
 struct RankedMesh {
   LayoutKind kind = LayoutKind::kZero1;
   WeighedMesh weighed = {};
   // Why it loses to the best: "11 % slower: bubble 8 %, 3 % exposed"; or why it
-  // was taken.
+  // was taken, or cannot be.
   std::string reason = {};
   // False if layouts of this kind were left with a bound below its time.
   bool proven = true;
+  std::string strategy = {};  // if several were tried
+  MeshVerdict verdict = MeshVerdict::kFits;
+  // More than 0: it was not planned, because it needs at least this much.
+  int64_t least_bytes = 0;
+
+  bool fits() const { return verdict == MeshVerdict::kFits; }
+  bool is_planned() const {
+    return verdict != MeshVerdict::kRefused && least_bytes == 0;
+  }
+  int64_t memory_bytes() const {
+    return is_planned() ? weighed.memory_bytes() : least_bytes;
+  }
 };
 
 struct MeshCounts {
@@ -132,6 +155,7 @@ struct MeshCounts {
 // The layout that is nearest if nothing fits.
 struct NearestMesh {
   MeshChoice choice = {};
+  int64_t cap_bytes = 0;
   int64_t lacks_bytes = 0;  // at least
   // The cheapest change that may fit: "recomputing activations",
   // "micro-batches of 4096 tokens", "128 ranks"; "" if none is known.
@@ -139,7 +163,8 @@ struct NearestMesh {
 };
 
 struct MeshAnswer {
-  // The best of each kind that has a layout that fits, fastest first.
+  // The best of each kind that has a layout that fits, fastest first; or those
+  // that were asked for: then come those over the cap, and those refused.
   std::vector<RankedMesh> kinds;
   MeshCounts counts = {};
   // True if no layout that was left out can be better than the best one.
@@ -148,19 +173,28 @@ struct MeshAnswer {
   // as a fraction of it.
   double gap = 0;
   std::optional<NearestMesh> nearest = {};  // if nothing fits
+  std::string refusal = {};  // why layouts could not be planned, if any
   std::vector<std::string> not_searched = {};
 
-  bool is_found() const { return !kinds.empty(); }
+  bool is_found() const { return !kinds.empty() && kinds.front().fits(); }
   const WeighedMesh& best() const { return kinds.front().weighed; }
   // One line: what was chosen or what is missing, and what was counted.
   std::string summary() const;
 };
 
-// Sets the reasons of all kinds.
-void give_reasons(MeshAnswer& answer);
+// Sets the reasons of all but those that are refused.
+void give_reasons(MeshAnswer& answer, int64_t memory_cap_bytes);
 
 // Throws UsageError if no mesh is in the space, or the question makes no sense.
 MeshAnswer search_meshes(const MeshQuestion& question);
+
+// Times that differ by less than this share count as equal where the mesh is
+// fixed.
+inline constexpr double kEqualTimes = 1e-9;
+
+// The cheapest change of a question to which nothing fits after which something
+// does; `lacks` is what the nearest layout lacks.
+std::string cure_of(const MeshQuestion& question, int64_t lacks);
 
 // Plans and simulates a single layout, whether it fits or not: under changed
 // links, memory or batch. Throws UsageError if it cannot be planned.
@@ -171,7 +205,9 @@ WeighedMesh weigh_mesh(const MeshQuestion& question, const MeshChoice& choice);
 PlanOptions options_of(const MeshQuestion& question, const MeshChoice& choice);
 ActivationLoad activation_load(const MeshQuestion& question,
                                const MeshChoice& choice);
-MemoryTerms terms_of(const MeshQuestion& question, const MeshChoice& choice);
+// With an outline (mesh_bounds.h) it stands for the model.
+MemoryTerms terms_of(const MeshQuestion& question, const MeshChoice& choice,
+                     const Model* outline = nullptr);
 Workload work_of(const MeshQuestion& question, const MeshChoice& choice);
 
 }  // namespace canzona

@@ -200,6 +200,7 @@ std::string refusal_of(const Model& model, const Mesh& mesh,
 
 MeshSpace meshes_in_space(const Model& model, int32_t ranks,
                           int32_t ranks_per_node, const MeshLimits& limits) {
+  if (limits.mesh) return {.meshes = {*limits.mesh}};
   MeshSpace space;
   const std::vector<int32_t> sizes = divisors_of(ranks);
   const auto add = [&](int32_t tp, int32_t pp, int32_t ep) {
@@ -227,6 +228,7 @@ MeshSpace meshes_in_space(const Model& model, int32_t ranks,
 std::vector<BatchSplit> batch_splits(int64_t global_batch, int64_t length,
                                      int32_t homes, const MeshLimits& limits) {
   const auto divide_up = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
+  if (limits.batch) return {*limits.batch};
   if (limits.tokens) {
     const int64_t of_rank = divide_up(global_batch, homes);
     return {{*limits.tokens, divide_up(of_rank, *limits.tokens)}};
@@ -282,11 +284,11 @@ int zero_class(const ZeroSizes& sizes, int32_t homes) {
 
 }  // namespace
 
-LayoutKind kind_of(const MeshChoice& choice) {
+LayoutKind kind_of(const MeshChoice& choice, bool counts_axes) {
   const Mesh& mesh = choice.mesh;
   const int axes =
       (mesh.tp > 1 ? 1 : 0) + (mesh.pp > 1 ? 2 : 0) + (mesh.ep > 1 ? 4 : 0);
-  if (axes > 0)
+  if (axes > 0 && counts_axes)
     return static_cast<LayoutKind>(static_cast<int>(LayoutKind::kTp) + axes -
                                    1);
   const int zero = std::max(zero_class(choice.dense, mesh.homes()),

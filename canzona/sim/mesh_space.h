@@ -37,14 +37,27 @@ struct MeshChoice {
 // "dp=8,tp=8 zero1, 4 x 8192 tokens, recompute, collectives node".
 std::string to_string(const MeshChoice& choice);
 
+// How an iteration's tokens are divided into micro-batches on a rank.
+struct BatchSplit {
+  int64_t tokens = 0;  // of a micro-batch
+  int64_t num_micro_batches = 1;
+  friend bool operator==(const BatchSplit&, const BatchSplit&) = default;
+};
+
 // What the user fixes or forbids. Anything that is not fixed is searched.
 struct MeshLimits {
+  // The only mesh, which has been checked, and its only micro-batches. What is
+  // left are sizes of ZeRO, recomputation and collectives.
+  std::optional<Mesh> mesh = {};
+  std::optional<BatchSplit> batch = {};
   // Fixed axes, sizes and settings.
   std::optional<int32_t> dp, tp, pp, ep;
   // As a user types them (parse_zero): "zero3", "hier:8", "z1=16,z2=4,z3=4".
   // Meshes where they do not divide are not in the space.
   std::string zero = {};
   std::string zero_experts = {};
+  // Experts stay on the ranks on which dense tensors are cut.
+  bool experts_beside = false;
   std::optional<int64_t> tokens;
   std::optional<bool> recompute;
   std::optional<Reach> reach;
@@ -77,13 +90,8 @@ struct MeshSpace {
 MeshSpace meshes_in_space(const Model& model, int32_t ranks,
                           int32_t ranks_per_node, const MeshLimits& limits);
 
-// The ways to divide an iteration's tokens into micro-batches on a rank: each
-// has 1, 2, 4, … whole sequences. A rank has at least one sequence.
-struct BatchSplit {
-  int64_t tokens = 0;  // of a micro-batch
-  int64_t num_micro_batches = 1;
-  friend bool operator==(const BatchSplit&, const BatchSplit&) = default;
-};
+// The ways to divide an iteration's tokens: micro-batches have 1, 2, 4, … whole
+// sequences. A rank has at least one sequence.
 std::vector<BatchSplit> batch_splits(int64_t global_batch, int64_t length,
                                      int32_t homes, const MeshLimits& limits);
 
@@ -109,7 +117,8 @@ enum class LayoutKind {
 };
 inline constexpr int kNumLayoutKinds = 10;
 std::string_view to_string(LayoutKind kind);
-LayoutKind kind_of(const MeshChoice& choice);
+// Layouts of a fixed mesh differ by their ZeRO alone.
+LayoutKind kind_of(const MeshChoice& choice, bool counts_axes = true);
 
 // What exists but is not searched: "virtual pipeline stages", ….
 std::vector<std::string> not_in_mesh_space();

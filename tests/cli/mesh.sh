@@ -129,7 +129,7 @@ refuses 'no mesh of them has dp=3' -- plan $small --mesh auto --fix dp=3
 refuses 'ep=2: the model has no experts' -- plan $small --mesh auto --fix ep=2
 # shellcheck disable=SC2086
 refuses 'the fixed sizes of ZeRO' -- plan $small --mesh auto --fix zero=hier:3
-refuses '--memory-cap 1 B' 'the nearest is' 'try --memory-cap' -- plan \
+refuses '--memory-cap' 'fits in 1 B' 'the nearest is' 'try --memory-cap' -- plan \
   --model qwen3-0.6b --layers 4 --ranks 8 --mesh auto --memory-cap 1
 refuses '--memory-cap' 'the nearest is' 'lacks' -- plan --model qwen3-0.6b \
   --layers 4 --ranks 8 --global-batch 64K --mesh auto --memory-cap 100MB

@@ -118,13 +118,13 @@ trains "$digest" --mesh dp=4 --zero auto --memory-cap 1GB
 # shellcheck disable=SC2086
 canzona $quick --mesh dp=4 --zero auto --memory-cap 1GB --dry-run
 exits 0
-prints 'Ranking' 'activations' 'of the cap' '4,4,4' 'the fastest of'
+prints 'Ranking' 'activations' 'of the cap' '4,1,1' 'the fastest of'
 # shellcheck disable=SC2086
 canzona $quick --mesh dp=4 --zero auto --dry-run --json --quiet
 is_json
 has_member 'ranking sizes 0 predicted_iteration_seconds'
 # shellcheck disable=SC2086
-refuses 'sizes of ZeRO: nothing fits in 341.80 KiB' 'the cap of 341.80 KiB' \
+refuses 'sizes of ZeRO: no layout fits in 341.80 KiB' 'lacks' \
   -- $quick --mesh dp=4 --zero auto --memory-cap 350kB
 
 # The command of the tour, as it stands there.

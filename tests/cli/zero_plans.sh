@@ -174,12 +174,20 @@ if command -v taskset >/dev/null; then
   cmp -s out one_core || fail 'one core finds something else'
 fi
 
-# Sizes that cannot fit are not planned; where nothing fits, a cure is named.
+# Sizes that cannot fit are not planned; where nothing fits, a cure is named
+# that was tried.
 # shellcheck disable=SC2086
 canzona compare $model --zero 'none,zero1' --memory-cap 1GB --activations none
 prints '≥ ' 'at least'
 # shellcheck disable=SC2086
-refuses 'nothing fits in' 'recomputing activations' 'a larger tp' \
+refuses 'no layout fits in 1.86 GiB' 'the nearest is dp=8 zero3' \
+  'try recomputing activations' -- plan $model --zero auto --memory-cap 2GB
+# shellcheck disable=SC2086
+canzona compare $model --zero 'none,zero1' --memory-cap 1.8GB --recompute
+exits 2
+says 'no layout fits in' 'such as dp=4,tp=2'
+# shellcheck disable=SC2086
+refuses 'no layout fits in' 'try --memory-cap ' \
   -- plan $model --zero auto --memory-cap 600MB --tokens 512
 
 # Few large tensors on many ranks: given buckets are warned of, and named as
@@ -246,7 +254,7 @@ says 'the fastest of'
 # shellcheck disable=SC2086
 refuses 'z1 = 3 does not divide' -- plan $model --zero z1=3
 # shellcheck disable=SC2086
-refuses 'nothing fits in' 'the nearest is' \
+refuses 'no layout fits in' 'the nearest is' \
   -- plan $model --zero auto --memory-cap 100MB --activations none
 # shellcheck disable=SC2086
 refuses 'activations alone take' \

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <map>
 #include <span>
 #include <utility>
@@ -183,12 +184,66 @@ int64_t owner_bytes(StateBytesTable& table, const RuleFacts& rule,
 
 }  // namespace
 
+namespace {
+
+// Adds what ranks of a home keep of matrices. Models have thousands of matrices
+// of which the same ranks keep equally much: they are counted and added at
+// once.
+class ShardElements {
+ public:
+  ShardElements(int64_t master, std::vector<RankCost>& ranks)
+      : master_(master), ranks_(ranks) {}
+  ShardElements(const ShardElements&) = delete;
+  ShardElements& operator=(const ShardElements&) = delete;
+  ~ShardElements() {
+    for (const Alike& alike : pending_) flush(alike);
+  }
+
+  // `elements` are by rank, from the first one of a home.
+  void add(int32_t first, int64_t state_bytes,
+           const std::vector<int64_t>& elements) {
+    for (Alike& alike : pending_)
+      if (alike.first == first && alike.state_bytes == state_bytes &&
+          alike.elements == elements) {
+        ++alike.count;
+        return;
+      }
+    Alike& next = pending_[next_++ % pending_.size()];
+    flush(next);
+    next = {first, state_bytes, elements, 1};
+  }
+
+ private:
+  struct Alike {
+    int32_t first = 0;
+    int64_t state_bytes = 0;  // of an element
+    std::vector<int64_t> elements = {};
+    int64_t count = 0;
+  };
+
+  void flush(const Alike& alike) {
+    for (size_t t = 0; t < alike.elements.size(); ++t) {
+      RankCost& rank = ranks_[static_cast<size_t>(alike.first) + t];
+      const int64_t elements = alike.count * alike.elements[t];
+      rank.elements += elements;
+      rank.memory.master += Bytes(elements * master_);
+      rank.memory.states += Bytes(elements * alike.state_bytes);
+    }
+  }
+
+  int64_t master_;
+  std::vector<RankCost>& ranks_;
+  std::array<Alike, 4> pending_;
+  size_t next_ = 0;
+};
+
+}  // namespace
+
 void add_matrix_memory(const PlanPart& part, const RuleFacts& rule,
                        std::vector<RankCost>& ranks) {
   StateBytesTable table(rule);
   TeamTable teams(part);
-  const auto tp = static_cast<size_t>(part.grid.tp);
-  const int64_t master = master_bytes_per_element(part.options);
+  ShardElements kept(master_bytes_per_element(part.options), ranks);
   for (size_t m = 0; m < part.matrices.size(); ++m) {
     const Matrix& matrix = part.matrices[m];
     const StateBytes& bytes = table.of(shape_of(matrix));
@@ -197,13 +252,7 @@ void add_matrix_memory(const PlanPart& part, const RuleFacts& rule,
     const std::vector<int64_t> elements =
         elements_by_rank(part, static_cast<int32_t>(m));
     each_home(part, matrix.tensor, [&](int32_t stage, int32_t home) {
-      const auto first = static_cast<size_t>(part.grid.rank(stage, home, 0));
-      for (size_t t = 0; t < tp; ++t) {
-        RankCost& rank = ranks[first + t];
-        rank.elements += elements[t];
-        rank.memory.master += Bytes(elements[t] * master);
-        rank.memory.states += Bytes(elements[t] * per_element);
-      }
+      kept.add(part.grid.rank(stage, home, 0), per_element, elements);
     });
     std::vector<MatrixShare> shares;
     if (teams.is_shared(m)) shares = teams.shares(m);
@@ -211,8 +260,7 @@ void add_matrix_memory(const PlanPart& part, const RuleFacts& rule,
     each_computing_rank(part, m, [&](int32_t r) {
       int64_t own = bytes.with_owner;
       if (next < shares.size())
-        own = owner_bytes(table, rule, shape_of(matrix), shares,
-                          next++);
+        own = owner_bytes(table, rule, shape_of(matrix), shares, next++);
       ranks[static_cast<size_t>(r)].memory.states += Bytes(own);
     });
   }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <tuple>
 #include <utility>
 
 #include "canzona/base/check.h"
@@ -20,16 +19,12 @@ StepThread thread_of(const ExchangeStage& stage) {
 }
 
 // A rank's part in a stage, or one message of it, and when it would begin if
-// links took no time.
+// links took no time. Those that begin at once are in the order of their
+// numbers.
 struct StepEvent {
   double begin = 0;
   int32_t stage = 0;
   int32_t number = 0;  // a rank, or num_ranks + a message
-
-  bool operator<(const StepEvent& other) const {
-    return std::tuple(begin, stage, number) <
-           std::tuple(other.begin, other.stage, other.number);
-  }
 };
 
 class StepClock {
@@ -65,7 +60,7 @@ class StepClock {
         events.push_back({at, s, num_ranks_ + m});
       }
     }
-    std::sort(events.begin(), events.end());
+    std::ranges::stable_sort(events, {}, &StepEvent::begin);
     return events;
   }
 

@@ -7,6 +7,7 @@
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
 #include "canzona/base/units.h"
+#include "canzona/plan/schedule/slices.h"
 
 namespace canzona {
 namespace {
@@ -131,18 +132,9 @@ void add_slices(const Mesh& grid, const Tensor& tensor,
                 std::vector<int64_t>& sums) {
   const int64_t rows = shard_rows(grid, tensor);
   const int64_t cols = shard_cols(grid, tensor);
-  // Models have thousands of tensors whose slices are all alike.
-  if (rows % grid.places == 0) {
-    const int64_t each = rows / grid.places * cols;
-    for (int64_t& sum : sums) sum += each;
-    return;
-  }
-  int64_t first = 0;
-  for (size_t slice = 0; slice < sums.size(); ++slice) {
-    const int64_t end = rows * static_cast<int64_t>(slice + 1) / grid.places;
-    sums[slice] += (end - first) * cols;
-    first = end;
-  }
+  each_slice(rows, grid.places, [&](int32_t slice, int64_t own) {
+    sums[static_cast<size_t>(slice)] += own * cols;
+  });
 }
 
 // Returns the elements of every slice, padding included.

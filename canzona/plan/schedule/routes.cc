@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "canzona/plan/schedule/slices.h"
+
 namespace canzona {
 namespace {
 
@@ -188,9 +190,20 @@ std::vector<int64_t> elements_by_rank(const PlanPart& plan, int32_t matrix) {
   // heads and other sections may not be.
   const Matrix& m = plan.matrices[static_cast<size_t>(matrix)];
   const Tensor& tensor = plan.model.tensors[static_cast<size_t>(m.tensor)];
-  const bool even = !plan.given && m.section < 0 &&
-                    shard_rows(plan.grid, tensor) % plan.grid.places == 0;
-  if (even) return out;
+  const bool is_whole = !plan.given && m.section < 0;
+  const Mesh& grid = plan.grid;
+  const int64_t rows = shard_rows(grid, tensor);
+  if (is_whole && rows % grid.places == 0) return out;
+  if (is_whole) {
+    const int64_t cols = shard_cols(grid, tensor);
+    std::vector<int64_t> slices;
+    each_slice(rows, grid.places,
+               [&](int32_t, int64_t own) { slices.push_back(own * cols); });
+    for (size_t t = 0; t < tp; ++t)
+      out[t] = slices[static_cast<size_t>(
+          grid.slice_of(grid.place_of(static_cast<int32_t>(t))))];
+    return out;
+  }
   for (size_t t = 1; t < tp; ++t) {
     out[t] = elements_on(plan, matrix, static_cast<int32_t>(t));
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "canzona/plan/schedule/slices.h"
 #include "canzona/plan/testing/test_toy_model.h"
 
 namespace canzona::routes_test {
@@ -192,6 +193,18 @@ void expect_routes(const Tensor& tensor, const Labels& labels,
   }
   const int64_t copies = tensor.cut == Cut::kNone ? tp : 1;
   EXPECT_EQ(std::ssize(all), tensor.elements() * copies);
+}
+
+TEST(Routes, SlicesHaveTheRowsOfTheirQuotients) {
+  for (const int32_t places : {1, 2, 4, 7, 8, 1024})
+    for (const int64_t rows : {0, 1, 7, 1023, 1024, 1536}) {
+      int32_t next = 0;
+      each_slice(rows, places, [&](int32_t slice, int64_t own) {
+        EXPECT_EQ(slice, next++);
+        EXPECT_EQ(own, rows * (slice + 1) / places - rows * slice / places);
+      });
+      EXPECT_EQ(next, places);
+    }
 }
 
 TEST(Routes, PaintWholeTensors) {

@@ -46,9 +46,7 @@ function zeroBytes(report, rows) {
 function remarksOn(report, row) {
   const copies = row.experts ? report.expert_homes / row.experts.z1 : 1;
   return [row.replicas > 1 ? counted(row.replicas, "replica") : "",
-          copies > 1 ? counted(copies, "replica") + " of experts" : "",
-          row.z2_crosses_nodes ? "z2 crosses nodes" : "",
-          row.z3_crosses_nodes ? "z3 crosses nodes" : ""].filter(Boolean).join(", ");
+          copies > 1 ? counted(copies, "replica") + " of experts" : ""].filter(Boolean).join(", ");
 }
 
 function rankedRow(report, row, hasExperts) {
