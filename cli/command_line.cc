@@ -1,16 +1,20 @@
 #include "cli/command_line.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
+#include "cli/former_run.h"
 #include "cli/options.h"
 #include "cli/version.h"
 #include "cli/with_flags.h"
 
 namespace canzona::cli {
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr const char* kDescription =
     "Trains language models with matrix-based optimizers (Muon, Shampoo, SOAP) "
@@ -248,6 +252,42 @@ void require_values(const CLI::App& app) {
   for (const CLI::App* verb : app.get_subcommands()) require_values(*verb);
 }
 
+bool writes_file(const CLI::Option* option) {
+  constexpr auto kNames = std::to_array<std::string_view>(
+      {"--output", "--html", "--trace", "--flight-record"});
+  return std::ranges::find(kNames, option->get_name()) != kNames.end();
+}
+
+// True if writing `file` destroys what another option names: this file, or the
+// folder of a run or a model that it is a part of.
+bool would_destroy(const fs::path& file, const CLI::Option& other,
+                   const fs::path& named) {
+  std::error_code none;
+  const Offer offer = offer_of(other);
+  const auto is_named = [&](const fs::path& path) {
+    return (offer.files || offer.folders) && fs::equivalent(path, named, none);
+  };
+  if (!fs::exists(file, none))
+    return writes_file(&other) && fs::absolute(file).lexically_normal() ==
+                                      fs::absolute(named).lexically_normal();
+  return fs::is_regular_file(file, none) &&
+         (is_named(file) || (file.filename() != "report.html" &&
+                             is_of_a_run(file.filename().string()) &&
+                             is_named(fs::absolute(file).parent_path())));
+}
+
+void refuse_lost_files(const CLI::App& app) {
+  for (const CLI::Option* out : app.get_options(writes_file))
+    for (const CLI::Option* other : app.get_options())
+      for (const std::string& named : other->results())
+        for (const std::string& file : out->results())
+          if (other != out && would_destroy(file, *other, named))
+            throw UsageError(cat(out->get_name(), " ", quoted(file),
+                                 ": belongs to ", other->get_name(), " ",
+                                 quoted(named), ", and would be lost; choose "
+                                 "another file"));
+}
+
 // Returns the verb that the user named, or its subcommand.
 const CLI::App& named(const CLI::App& app) {
   const std::vector<CLI::App*> verbs = app.get_subcommands();
@@ -384,6 +424,7 @@ void CommandLine::parse(std::vector<std::string> arguments) {
   }
   if (page_.empty()) refuse_options_as_values(named(root_), arguments);
   require_values(root_);
+  refuse_lost_files(named(root_));
   if (page_.empty() && root_.get_subcommands().empty())
     throw UsageError(cat("no verb; verbs are ", join(verb_names(root_), ", "),
                          see_help(root_)));

@@ -59,7 +59,12 @@ CalibrateRequest request_for_plan(const CalibrateFlags& a) {
   if (!file.violations.empty())
     throw UsageError(cat(quoted(a.plan), " is not sound: ",
                          file.violations.front(), " (see canzona validate)"));
-  return calibration_for(file.plan);
+  CalibrateRequest request = calibration_for(file.plan);
+  std::string why;
+  if (device_kind(request.device).has_own_memory && !find_cuda_device(&why))
+    throw UsageError(cat("--for: the plan is for a GPU, and ", why,
+                         "; for CPUs, plan with --rule-option device=cpu"));
+  return request;
 }
 
 CalibrateRequest request_for_device(const CalibrateFlags& a,

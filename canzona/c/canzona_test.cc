@@ -95,6 +95,8 @@ TEST(CQkClip, GivesFactorsOfQueriesPartsAndKeys) {
               testing::ElementsAre(0.5, 0.5, 1, 1, 0.25, 0.25, 1, 1, 0.5, 1));
   EXPECT_EQ(canzona_qk_factors(largest, 4, 3, 10, 0.5, 0, factors), -1);
   EXPECT_THAT(canzona_error(), HasSubstr("3 keys do not divide 4"));
+  EXPECT_EQ(canzona_qk_factors(largest, -4, 2, 10, 0.5, 0, factors), -1);
+  EXPECT_THAT(canzona_error(), HasSubstr("2 keys do not divide 0"));
   EXPECT_EQ(canzona_qk_factors(nullptr, 4, 2, 10, 0.5, 0, factors), -1);
   EXPECT_THAT(canzona_error(), HasSubstr("largest is NULL"));
 }

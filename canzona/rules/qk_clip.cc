@@ -17,7 +17,7 @@ void check(std::span<const double> largest, int64_t groups,
   if (!(clip.alpha >= 0 && clip.alpha <= 1))
     throw UsageError(cat("QK-clip: alpha is ", clip.alpha,
                          "; expected a number from 0 to 1"));
-  if (groups < 1 || std::ssize(largest) % groups != 0)
+  if (groups < 1 || largest.empty() || std::ssize(largest) % groups != 0)
     throw UsageError(cat("QK-clip: ", groups, " keys do not divide ",
                          largest.size(), " query heads"));
   for (size_t head = 0; head < largest.size(); ++head)

@@ -104,8 +104,12 @@ class RankLoader {
   void load(const CheckpointReader& reader) {
     if (begins_missing_)
       std::erase_if(states_, [&](const RankState& state) {
-        return !state.state.empty() &&
-               reader.manifest().find(state.name()) == nullptr;
+        const bool begins = !state.state.empty() &&
+                            reader.manifest().find(state.name()) == nullptr;
+        if (begins)
+          notes_.insert(cat("the checkpoint has no states ",
+                            quoted(state.state), ": they begin anew"));
+        return begins;
       });
     match_tensors(reader.manifest(), wanted(), Strictness::kIgnoreExtra);
     std::vector<BoxTarget> targets;
@@ -119,6 +123,10 @@ class RankLoader {
     }
     reader.load(targets, options_);
     load_staged(reader, staged);
+  }
+
+  std::vector<std::string> notes() const {
+    return {notes_.begin(), notes_.end()};
   }
 
   std::vector<LogicalTensor> wanted() const {
@@ -161,6 +169,7 @@ class RankLoader {
   Runtime& runtime_;
   LoadOptions options_;
   bool begins_missing_;
+  std::set<std::string> notes_;
   std::vector<RankState> states_;
 };
 
@@ -204,6 +213,7 @@ void require_no_extra(Communicator& world, const RankLoader& loader,
   at_first(world, [&] {
     std::vector<LogicalTensor> wanted;
     Manifest relevant;
+    relevant.step = reader.manifest().step;
     for (const SavedTensor& tensor : reader.manifest().tensors) {
       if (!is_loaded(tensor, weights_only)) continue;
       relevant.tensors.push_back(tensor);
@@ -248,7 +258,7 @@ LoadedState load_from(const std::string& path, RankLoader& loader,
                 reader.emplace(open_checkpoint(path));
                 loader.load(*reader);
                 if (!request.weights_only) steps = steps_in(*reader);
-                loaded = told(*reader, {});
+                loaded = told(*reader, loader.notes());
               }));
   require_no_extra(world, loader, *reader, request.weights_only);
   runtime.take_over(steps);
@@ -286,7 +296,7 @@ LoadedState load_state(Runtime& runtime, Communicator& world,
   for (size_t i = 0;; ++i) {
     try {
       LoadedState loaded = load_from(paths[i], loader, runtime, world, request);
-      loaded.notes = std::move(notes);
+      loaded.notes.insert(loaded.notes.begin(), notes.begin(), notes.end());
       return loaded;
     } catch (const CheckpointRefused& error) {
       notes.push_back(cat("skipped ", paths[i], ": ", error.what()));

@@ -439,16 +439,23 @@ std::string meaning_of(const RuleEntry& entry, const std::string& option) {
   return fact == entry.options.end() ? "named set of defaults" : fact->meaning;
 }
 
+// Options that no setting names come from the rule's preset, if one is set.
+std::string option_origin(const TrainConfig& config, const std::string& key) {
+  if (const auto origin = config.origins.find(key);
+      origin != config.origins.end())
+    return origin->second;
+  const auto preset = config.rule.options.find("preset");
+  return preset == config.rule.options.end() ? config.rule.name + "'s own"
+                                             : "preset " + preset->second;
+}
+
 // Adds the rule's effective options after its own keys.
 void add_options(const TrainConfig& config, std::vector<ConfigRow>& rows) {
   const auto facts = make_rule_facts(config.rule.name, rule_options_of(config));
   for (const auto& [name, value] : facts->options()) {
     const std::string key = kRuleOption + name;
     if (name == "learning_rate" || name == "weight_decay") continue;
-    const auto origin = config.origins.find(key);
-    rows.push_back({key, value,
-                    origin == config.origins.end() ? config.rule.name + "'s own"
-                                                   : origin->second,
+    rows.push_back({key, value, option_origin(config, key),
                     meaning_of(entry_of(config.rule.name), name)});
   }
 }

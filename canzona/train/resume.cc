@@ -239,12 +239,6 @@ void add_options_that_differ(const TrainConfig& saved, const TrainConfig& now,
   }
 }
 
-std::string origin_of(const TrainConfig& config, const std::string& key) {
-  const auto origin = config.origins.find(key);
-  return origin == config.origins.end() ? config.rule.name + "'s own"
-                                        : origin->second;
-}
-
 std::string shown(const std::string& value) {
   return value.empty() ? "none" : value;
 }
@@ -274,7 +268,7 @@ namespace {
 std::string way_out(const std::vector<KeptValue>& differing) {
   const bool adds_states =
       std::ranges::all_of(differing, [](const KeptValue& value) {
-        return value.key.starts_with(kRuleOption) &&
+        return value.key.starts_with(kRuleOption) && value.now != "none" &&
                may_change_option(
                    value.key.substr(std::string_view(kRuleOption).size()),
                    true);
@@ -292,12 +286,15 @@ void require_resumable(const TrainConfig& saved, const TrainConfig& now,
   add_options_that_differ(saved, now, begins_missing, differing);
   if (differing.empty()) return;
   constexpr size_t kMost = 10;
+  const std::vector<ConfigRow> rows = config_rows(now);
   std::vector<std::string> lines;
   for (size_t i = 0; i < std::min(kMost, differing.size()); ++i) {
     const KeptValue& value = differing[i];
+    const auto row = std::ranges::find(rows, value.key, &ConfigRow::key);
+    CANZONA_CHECK(row != rows.end(), "key ", value.key);
     lines.push_back(cat(value.key, " is ", shown(value.saved), " in the ",
                         origin, ", and ", shown(value.now), " now (",
-                        origin_of(now, value.key), ")"));
+                        row->origin, ")"));
   }
   if (differing.size() > kMost)
     lines.push_back(cat("and ", differing.size() - kMost, " more"));

@@ -167,7 +167,13 @@ TEST(Resume, OptionsThatAddStatesChangeIfTheseMayBegin) {
       },
       testing::ThrowsMessage<UsageError>(testing::AllOf(
           testing::HasSubstr("rule.option.momentum_form is ema in"),
+          testing::HasSubstr("and heavy_ball now (preset normuon)"),
           testing::Not(testing::HasSubstr("preset is")))));
+  // States that are saved have no way out.
+  EXPECT_THAT([&] { require_resumable(now, saved, kOrigin); },
+              testing::ThrowsMessage<UsageError>(testing::AllOf(
+                  testing::HasSubstr("second_moment is normuon in"),
+                  testing::Not(testing::HasSubstr("--missing")))));
   // Nothing else is freed, and the way out is not named for it.
   const TrainConfig other = resumed(saved, {"rule.option.second_moment=normuon",
                                             "rule.option.momentum_form="

@@ -119,7 +119,10 @@ def check_layout_arguments(layout: Any, group: Any, share_states: Any) -> None:
             "are saved where they lie"
         )
     if group is not None and not isinstance(group, dist.ProcessGroup):
-        raise UsageError(f"group={group!r}: expected a process group")
+        raise UsageError(
+            f"group={group!r}: expected a process group of which this rank is "
+            "a member"
+        )
 
 
 def ranks_of(replicas: Any) -> tuple[int, ...]:

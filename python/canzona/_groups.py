@@ -144,8 +144,12 @@ class GroupedOptimizer(torch.optim.Optimizer):
             rule, its_preset, {**shared, **elements, **given}
         )
 
-    def _route(self, params: Any, first: bool = True) -> list[dict[str, Any]]:
-        """Parameter groups: of each of the caller's one per rule."""
+    def _route(
+        self, params: Any, former: Mapping[str, Route] | None = None
+    ) -> list[dict[str, Any]]:
+        """Parameter groups: of each of the caller's one per rule. `former`:
+        where frozen parameters of a group that is added would have gone."""
+        first = former is None
         named, given, known, replicas = collect(
             params, may_be_empty=self._group is not None
         )
@@ -176,6 +180,11 @@ class GroupedOptimizer(torch.optim.Optimizer):
             self._config["flatten"],
             self._whole_shapes(named),
         )
+        for i, r in enumerate(routes):
+            was = (former or {}).get(r.name)
+            if was and given[r.group].get("rule") in (None, was.rule):
+                was = replace(was, parameter=r.parameter, group=r.group)
+                routes[i] = _routing.asleep(was) if r.awake else was
         if first:
             if isinstance(params, nn.Module):
                 self._model = weakref.ref(params)
@@ -292,8 +301,8 @@ class GroupedOptimizer(torch.optim.Optimizer):
         with self._restored_on_error():
             self._settle()
             with self._together():
-                entry = self._named_group(param_group)
-                for group in self._route([entry], first=False):
+                entry, former = self._named_group(param_group)
+                for group in self._route([entry], former):
                     own = set(group)
                     super().add_param_group(group)
                     for name in group.keys() - own:  # torch adds all defaults
@@ -347,9 +356,12 @@ class GroupedOptimizer(torch.optim.Optimizer):
                 group.update(content)
             raise
 
-    def _named_group(self, group: Mapping[str, Any]) -> dict[str, Any]:
+    def _named_group(
+        self, group: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Route]]:
         """A group whose parameters have names that nobody else has; UsageError
-        before anything changes. A frozen parameter leaves its group for it."""
+        before anything changes. A frozen parameter leaves its group for it, and
+        its route is returned."""
         known = set(self._routes)
         free = (n for n in map("parameter{}".format, count()) if n not in known)
         of = group.get("params")
@@ -384,11 +396,14 @@ class GroupedOptimizer(torch.optim.Optimizer):
                 )
             if isinstance(p, torch.Tensor):
                 check_kind(name, p)
-        self._leave({id(p) for _, p in named} & frozen.keys())
-        return {**group, "params": of if isinstance(of, nn.Module) else named}
+        former = self._leave({id(p) for _, p in named} & frozen.keys())
+        params = of if isinstance(of, nn.Module) else named
+        return {**group, "params": params}, former
 
-    def _leave(self, frozen: Set[int]) -> None:
-        """Takes frozen parameters, by identity, out of their groups."""
+    def _leave(self, frozen: Set[int]) -> dict[str, Route]:
+        """Takes frozen parameters, by identity, out of their groups. Returns
+        where they would have gone."""
+        former: dict[str, Route] = {}
         for group in self.param_groups:
             stay = [
                 (n, p)
@@ -399,9 +414,11 @@ class GroupedOptimizer(torch.optim.Optimizer):
                 gone = {*group["param_names"]} - {n for n, _ in stay}
                 self._asleep -= gone
                 for name in gone:
-                    del self._routes[name]
+                    route = self._routes.pop(name)
+                    former[name] = route.awake or route
                 group["param_names"] = [n for n, _ in stay]
                 group["params"] = [p for _, p in stay]
+        return former
 
     def _members(self) -> Iterator[tuple[str, torch.Tensor]]:
         """All parameters of the groups, frozen ones included."""

@@ -100,18 +100,23 @@ class _Attention:
     numbers: Mapping[str, int]
     source: str
 
-    def key(self, child: str) -> str:
-        return ".".join(filter(None, (self.name, child, "weight")))
+    def key(self, child: str, part: str = "weight") -> str:
+        return ".".join(filter(None, (self.name, child, part)))
 
 
 def find_heads(model: nn.Module) -> dict[str, HeadRows]:
-    """By name of the weight, as model.named_parameters() has it."""
-    return {
-        of.key(child): _weight(of, role, child, tuple(weight.shape))
-        for of in _attentions(model)
-        for role, (child, weight) in of.projections.items()
-        if len(weight.shape) == 2
-    }
+    """By name of the weight or bias, as model.named_parameters() has it."""
+    found = {}
+    for of in _attentions(model):
+        for role, (child, weight) in of.projections.items():
+            if len(weight.shape) != 2:
+                continue
+            rows = _weight(of, role, child, tuple(weight.shape))
+            found[of.key(child)] = rows
+            bias = getattr(getattr(of.module, child), "bias", None)
+            if isinstance(bias, nn.Parameter) and bias.numel():
+                found[of.key(child, "bias")] = rows
+    return found
 
 
 def find_outputs(model: nn.Module) -> dict[str, int]:

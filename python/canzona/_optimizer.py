@@ -495,6 +495,13 @@ class MatrixOptimizer(QkClip):
         check_capturable(self.param_groups, run)
         for number, group in run.groups_seen.changed(self.param_groups):
             _options.refuse_switches(group, f"group {number}")
+            for name in group["param_names"][:1]:
+                if group.get("rule") != (rule := _load.rule_of(self, name)):
+                    raise UsageError(
+                        f"group {number}: rule={group.get('rule')!r}; "
+                        f"parameter {name} goes to {rule} since this optimizer was made: "
+                        "make another one, with rules="
+                    )
             for i, (of, heads) in enumerate(run.setup.plan_groups):
                 if of != number:
                     continue

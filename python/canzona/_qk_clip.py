@@ -26,7 +26,7 @@ from ._heads import HeadRows
 from ._layout import Box, local
 from ._library import load
 from ._masters import exact, put
-from ._routing import nearest
+from ._routing import clean, nearest
 
 _GROUPS = ("group_max", "q_only")
 
@@ -109,8 +109,7 @@ class QkClip(GroupedOptimizer):
         run.refresh_masters(self._parameters())
         run.clipped.update(clipped)
         for i, name in enumerate(run.names):
-            weight = name.removesuffix(".bias") + ".weight"
-            by_row = factors.get(name) or factors.get(weight)
+            by_row = factors.get(name)
             if by_row is not None:
                 _scale(run, i, self._parameters()[i], by_row)
         run.remember_versions(self._parameters())
@@ -138,10 +137,12 @@ def _asked(
             "dict of largest logits by name of the layer"
         )
     heads = {of.layer: of.heads for of in found.values()}
-    listed = {
-        layer: _numbers(layer, logits, heads)
-        for layer, logits in max_logits.items()
-    }
+    listed = {}
+    for layer, logits in max_logits.items():
+        name = clean(f"{layer}.").removesuffix(".")
+        if name in listed:
+            raise UsageError(f"clip_qk: {layer!r}: is given twice")
+        listed[name] = _numbers(name, logits, heads)
     return _Asked(float(tau), float(alpha), group, listed)
 
 

@@ -278,7 +278,7 @@ def route(
         found = Route(name, parameter, rule, reason, shape, group=group)
         waits = not parameter.requires_grad and parameter.grad is None
         if waits and name not in given and rule != FROZEN:
-            found = _asleep(found)
+            found = asleep(found)
         routes.append(found)
     _put_splits(routes, splits or {})
     _tell_nameless(routes, matrix_rule)
@@ -305,7 +305,7 @@ def _tell_nameless(routes: Sequence[Route], rule: str) -> None:
         )
 
 
-def _asleep(found: Route) -> Route:
+def asleep(found: Route) -> Route:
     """The route of a parameter that requires no gradient yet."""
     return replace(
         found,
@@ -387,7 +387,7 @@ def require_matrices(routes: Sequence[Route], rule: str) -> None:
         f"{r.name} {list(r.parameter.shape)}: {r.reason}" for r in routes[:3]
     ]
     raise UsageError(
-        f"no parameter goes to {rule}: {'; '.join(lines)}"
+        f"no parameter goes to {rule}: {'; '.join(lines) or 'there is none'}"
         f"{'; …' if len(routes) > 3 else ''}; give it some by "
         f'rules={{"pattern": "{rule}"}}, or use canzona.AdamW'
     )

@@ -12,7 +12,12 @@ from canzona import _keywords, _options
 from nets import KINDS, net
 
 # Options that the package sets by itself, or has under a name of its own.
-OURS = {"learning_rate": "lr", "device": None, "scale_shape": None}
+OURS = {
+    "learning_rate": "lr",
+    "device": None,
+    "scale_shape": None,
+    "column_heads": None,
+}
 
 
 def parameters(rule):

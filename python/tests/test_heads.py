@@ -56,7 +56,12 @@ class Net(nn.Module):
 
 
 def blocks(model):
-    return {n: h.blocks for n, h in find_heads(model).items()}
+    """Of weights, whose biases have the same."""
+    found = find_heads(model)
+    for name in found:
+        weight = name.removesuffix("bias") + "weight"
+        assert name.endswith("weight") or found[name] == found[weight]
+    return {n: h.blocks for n, h in found.items() if n.endswith("weight")}
 
 
 def test_heads_are_found_by_the_modules_own_numbers():
@@ -455,6 +460,25 @@ def test_rows_that_cannot_be_scaled_are_an_error():
     with pytest.raises(UsageError, match="q_proj.weight: has rows"):
         optimizer.clip_qk({"attn": LARGE})
     assert all(map(torch.equal, model.parameters(), before))
+
+
+def test_a_frozen_bias_of_queries_is_an_error():
+    model = Net()
+    model.attn.q_proj.bias.requires_grad_(False)
+    optimizer = one_step(model)
+    before = [p.clone() for p in model.parameters()]
+    with pytest.raises(UsageError, match="q_proj.bias: has rows"):
+        optimizer.clip_qk({"attn": LARGE})
+    assert all(map(torch.equal, model.parameters(), before))
+
+
+def test_layers_may_have_the_names_that_wrappers_give_them():
+    model = Net()
+    compiled = torch.compile(model, backend="eager")
+    optimizer = one_step(compiled)
+    assert optimizer.clip_qk({"_orig_mod.attn": LARGE}) == {"attn": [0]}
+    with pytest.raises(UsageError, match="'attn': is given twice"):
+        optimizer.clip_qk({"module.attn": LARGE, "attn": LARGE})
 
 
 def test_numbers_of_another_attention_do_not_count():

@@ -325,6 +325,54 @@ def test_unfrozen_parameters_may_be_added_by_hand():
     assert len(optimizer._parameters()) == 4
 
 
+@pytest.mark.parametrize("still_frozen", [False, True])
+def test_frozen_parameters_go_where_they_would_have_gone_in_added_groups(
+    still_frozen,
+):
+    def stepped(joins):
+        torch.manual_seed(0)
+        words, q_proj = nn.Embedding(5, 6), nn.Linear(6, 4, bias=False)
+        model = nn.ModuleDict(
+            dict(words=words, q_proj=q_proj, last=nn.Linear(6, 6))
+        )
+        for part in (words, q_proj):
+            part.requires_grad_(joins != "by a group")
+        optimizer = canzona.Muon(
+            model, heads={"q_proj.weight": 2}, splits={"last.weight": [2, 4]}
+        )
+        if joins == "by a group":
+            if not still_frozen:
+                model.requires_grad_(True)
+            for part in (words, q_proj):
+                optimizer.add_param_group({"params": part.parameters()})
+        model.requires_grad_(True)
+        for p in model.parameters():
+            p.grad = torch.arange(1.0, p.numel() + 1).view(p.shape) ** 0.5
+        optimizer.step()
+        rules = {
+            name: group["rule"]
+            for group in optimizer.param_groups
+            for name in group["param_names"]
+        }
+        return values(model), rules
+
+    expected, rules = stepped("from the start")
+    assert rules["words.weight"] == "adamw"
+    found, its_rules = stepped("by a group")
+    assert same(expected, found) and its_rules == rules
+
+
+def test_an_added_group_may_give_frozen_parameters_another_rule():
+    model = net()
+    model[0].requires_grad_(False)
+    optimizer = canzona.Muon(model, heads={"0.weight": 2})
+    group = {"params": [model[0].weight], "rule": "adamw"}
+    optimizer.add_param_group(group)
+    backward(model.requires_grad_(True))
+    optimizer.step()
+    assert "exp_avg" in optimizer.state[model[0].weight]
+
+
 def test_added_groups_that_are_refused_change_nothing():
     frozen = nn.Parameter(torch.ones(4, 4), requires_grad=False)
     weight, more = (nn.Parameter(torch.ones(4, 4)) for _ in range(2))

@@ -123,6 +123,19 @@ def test_switches_set_later_are_refused(switch):
     optimizer.step()
 
 
+def test_a_group_keeps_its_rule():
+    model = net()
+    optimizer = canzona.Muon(model)
+    trained(model, optimizer, 1)
+    before = values(model)
+    optimizer.param_groups[0]["rule"] = "adamw"
+    with pytest.raises(canzona.UsageError, match="rule='adamw'.* goes to muon"):
+        optimizer.step()
+    assert same(before, values(model))
+    optimizer.param_groups[0]["rule"] = "muon"
+    optimizer.step()
+
+
 @pytest.mark.parametrize(
     "change, words",
     [

@@ -175,7 +175,7 @@ class Loading(unittest.TestCase):
         other = BUILD / "tests" / "c" / "libcanzona_other.so"
         said = self.failure(CANZONA_LIBRARY=str(other))
         self.assertIn("has version 1000 of the C interface", said)
-        self.assertIn("needs 2", said)
+        self.assertIn("needs 3", said)
 
     def test_no_cuda_library(self):
         if (BUILD / "libcanzona_cuda.so").exists():

@@ -63,6 +63,10 @@ grep -qF 'built without' err || {
 canzona config show --json
 exits 0
 member_is 'origins rule.option.steps' "muon's own"
+canzona config show --rule-option preset=dion --json
+exits 0
+member_is 'origins rule.option.momentum_form' 'preset dion'
+canzona config show --json
 settled=$(member 'config rule option precision')/$(
   member 'origins rule.option.precision')
 checks=$((checks + 1))

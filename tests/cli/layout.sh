@@ -27,7 +27,7 @@ prints '"report":"storage"' '"world":8'
 cp plan.json out
 prints '["model.layers.0.self_attn.q_proj.weight",[2048,1024],"fp32",0,[]' \
   '["model.embed_tokens.weight",[151936,1024],"fp32",1,[]' '"wire":"fp32"' \
-  '"capacity_bytes":67108864,"ranks_per_node":8'
+  '"capacity_bytes":67108864,"strict_capacity":false,"ranks_per_node":8'
 canzona plan $model --layout hsdp:2 --mesh dp=4,tp=2 --dtype bf16 --wire bf16 \
   --share-states --capacity 1MiB --ranks-per-node 4 --rule soap --phases 2 \
   --rule-option weight_decay=0.25 --fused --split gate-up \

@@ -57,6 +57,10 @@ done
 refuses '--ranks 0' -- calibrate --ranks 0
 refuses '--device' 'plan' -- calibrate --for small.json --device cpu
 refuses 'nothere.json' -- calibrate --for nothere.json
+canzona plan --model qwen3-0.6b --scale 1/16 --mesh dp=2 -o gpu.json --quiet
+exits 0
+[ -e /dev/nvidia0 ] || refuses '--for: the plan is for a GPU' 'device=cpu' -- \
+  calibrate --for gpu.json
 
 # Help fits the page.
 for verb in 'bench --help' 'calibrate --help' 'doctor --help'; do

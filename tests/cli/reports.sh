@@ -76,6 +76,17 @@ mkdir running
   line 2 3
   line 3 2 | head -c 40
 } >running/metrics.jsonl
+# What a run has written is not lost to a report of it.
+for file in metrics.jsonl summary.json; do
+  cp base/$file before
+  canzona report base better --html ./base/$file
+  exits 2
+  says "--html './base/$file': belongs to RUN 'base'" 'would be lost'
+  cmp -s base/$file before || fail "base/$file has changed"
+done
+canzona report base --html base/report.html --quiet
+exits 0
+rm base/report.html
 canzona report running --html running.html
 exits 0
 prints 'did not finish'

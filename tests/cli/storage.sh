@@ -34,7 +34,7 @@ exits 0
 is_json
 member_is world 4
 has_member 'balance makespan_over_bound'
-has_member 'ranks 3 bytes gather sent_intra'
+has_member 'ranks 3 bytes'
 has_member 'classes 0 lines 1 1'
 has_member 'matrices 3 owner'
 cmp -s plan.json first.json || fail 'the same storage gave another plan'

@@ -52,17 +52,20 @@ exits 0
 is_json
 
 # Broken teams: all that is wrong, exit status 1.
-sed 's/\("owners":\[[^[]*\)\[[0-9,]*\]/\1[0,0,3]/' plan.json >broken.json
+team='\("owners":\[[^[]*\)\[\([0-9]*\),\([0-9]*\)[0-9,]*\]'
+sed "s/$team/\1[\2,\2,\3]/" plan.json >broken.json
 canzona validate broken.json
 exits 1
 prints 'twice' 'has 3 ranks, expected 2, 4 or 8'
 canzona plan $request --rule-option strips=4 --ranks-per-node 4 --teams auto \
   -o nodes.json
-sed 's/\("owners":\[[^[]*\)\[[0-9,]*\]/\1[0,1,2,3,4,5,6,7]/' nodes.json >broken.json
+head=$(sed -n "s/.*$team.*/\2/p" nodes.json)
+home=$(seq -s, $((head / 8 * 8)) $((head / 8 * 8 + 7)))
+sed "s/$team/\1[$home]/" nodes.json >broken.json
 canzona validate broken.json
 exits 1
 prints 'larger than the 4 strips' 'several nodes of 4 ranks'
-sed 's/\("owners":\[[^[]*\)\[[0-9,]*\]/\1[0,99]/' plan.json >broken.json
+sed "s/$team/\1[99,99]/" plan.json >broken.json
 canzona validate broken.json
 exits 1
 prints 'rank 99 is not one of the 8 ranks of its home'

@@ -32,7 +32,13 @@ canzona $small --steps 2 --run traced --trace traced/trace.json
 exits 0
 there traced/trace.json
 there traced/model.safetensors
-# A trace must not overwrite the run's own files.
+# A trace must not overwrite what is trained on, or the run's own files.
+cp text.txt trained_on.txt
+canzona train --data trained_on.txt --trace ./trained_on.txt
+exits 2
+says "--trace './trained_on.txt': belongs to --data 'trained_on.txt'"
+checks=$((checks + 1))
+cmp -s text.txt trained_on.txt || fail 'the data was overwritten'
 for file in own own/model.safetensors own/metrics.jsonl; do
   # shellcheck disable=SC2086
   canzona $small --steps 2 --run own --trace $file
@@ -409,7 +415,7 @@ refuses '--flight-record' 'is a folder' -- train --steps 1 --flight-record fligh
 # ... which may lie in the folder that the run is about to make.
 canzona train --ranks 1 --steps 1 --run flown --flight-record flown/flights
 exits 0
-refuses "'flown/metrics.jsonl' is a file that the run itself writes" -- \
+refuses "'flown/metrics.jsonl': belongs to --run 'flown'" -- \
   train --steps 1 --run flown --overwrite --flight-record flown/metrics.jsonl
 
 finish

@@ -164,7 +164,7 @@ says 'rule.option.second_moment is none' 'and normuon now (--set)' \
 canzona train --resume moved/ckpt/step_00000012 --run begun --mesh tp=2 \
   --set rule.option.second_moment=normuon --missing init
 exits 0
-says 'step 12 of 24'
+says 'step 12 of 24' "has no states 'second_moment': they begin anew"
 canzona train --run begun --resume auto --steps 25
 exits 0
 # ... A preset counts as the options that it sets.
@@ -178,7 +178,7 @@ says 'rule.option.momentum_form is ema' 'and heavy_ball now'
 canzona train --resume begun --run back --missing init \
   --set rule.option.second_moment=none
 exits 3
-says 'second_moment' 'that only the checkpoint has'
+says 'the checkpoint of step 25 does not fit' 'that only the checkpoint has'
 canzona train --run nowhere --missing init
 exits 2
 says '--missing init: expected --resume as well'
