@@ -68,33 +68,33 @@ void write_runs(const std::string& folder) {
 }
 
 // Returns a comparison of many sizes, some of them with long names.
-ZeroComparison zero_sample(bool experts) {
-  ZeroComparison all;
+ZeroRanking zero_sample(bool experts) {
+  ZeroRanking all;
   all.model = "by hand, with a name that is longer than a narrow screen";
   all.mesh = {.dp = 16, .ep = experts ? 8 : 1};
   all.rule = "muon";
   all.options.ranks_per_node = 8;
-  all.options.memory_cap_bytes = all.search.memory_cap_bytes = int64_t{40}
-                                                               << 30;
+  all.options.memory_cap_bytes = int64_t{40} << 30;
   all.several_strategies = experts;
+  std::vector<RankedMesh>& rows = all.answer.kinds;
   for (const ZeroSizes& sizes : all_zero_sizes(all.mesh.homes())) {
-    RankedZero row{.choice = {sizes, "start_offset"}};
-    ZeroWeight& weight = row.weight;
-    if (experts) weight.experts = {16, 4, 2};
-    weight.memory.parameters = Bytes((int64_t{120} << 30) / sizes.z3);
-    weight.memory.gradients = Bytes((int64_t{60} << 30) / sizes.z2);
-    weight.memory.states = Bytes((int64_t{240} << 30) / sizes.z1);
-    weight.memory_bytes = all.total(row);
-    if (weight.memory_bytes > all.search.memory_cap_bytes)
-      row.verdict = ZeroVerdict::kOverCap;
-    weight.fast_bytes = int64_t{sizes.z3} << 30;
-    weight.slow_bytes = int64_t{sizes.z1} << 29;
-    weight.seconds = 1.5;
-    weight.step_seconds = 0.125;
+    RankedMesh row{.weighed = {.choice = {.mesh = all.mesh, .dense = sizes}},
+                   .strategy = "start_offset"};
+    WeighedMesh& weighed = row.weighed;
+    if (experts) weighed.choice.experts = {16, 4, 2};
+    weighed.memory.parameters = Bytes((int64_t{120} << 30) / sizes.z3);
+    weighed.memory.gradients = Bytes((int64_t{60} << 30) / sizes.z2);
+    weighed.memory.states = Bytes((int64_t{240} << 30) / sizes.z1);
+    weighed.fits = weighed.memory_bytes() <= all.options.memory_cap_bytes;
+    if (!weighed.fits) row.verdict = MeshVerdict::kOverCap;
+    weighed.fast_bytes = int64_t{sizes.z3} << 30;
+    weighed.slow_bytes = int64_t{sizes.z1} << 29;
+    weighed.time.seconds = 1.5;
+    weighed.time.step_seconds = 0.125;
     row.reason = row.fits() ? "fits" : "over the cap";
-    all.search.ranking.push_back(row);
+    rows.push_back(row);
   }
-  std::ranges::stable_sort(all.search.ranking, {}, &RankedZero::verdict);
+  std::ranges::stable_sort(rows, {}, &RankedMesh::verdict);
   return all;
 }
 

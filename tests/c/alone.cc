@@ -176,8 +176,8 @@ class Rank {
   }
 
   void bind() {
-    std::vector<void*> weights;
-    std::vector<float*> masters, states;
+    std::vector<void*> weights, masters;
+    std::vector<float*> states;
     for (Values& values : weights_) weights.push_back(values.data());
     for (auto& values : masters_) masters.push_back(values.data());
     for (auto& values : memories_) states.push_back(values.data());
