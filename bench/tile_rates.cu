@@ -255,8 +255,8 @@ void time_all(TileKernel kernel) {
 int main(int argc, char** argv) {
   const bool portable = argc > 1 && std::strcmp(argv[1], "portable") == 0;
   try {
-    canzona::time_all(portable ? canzona::TileKernel::kPortable
-                               : canzona::TileKernel::kAuto);
+    canzona::time_all(portable ? canzona::linalg::TileKernel::kPortable
+                               : canzona::linalg::TileKernel::kAuto);
   } catch (const std::exception& error) {
     std::printf("FAILED: %s\n", error.what());
     return 1;

@@ -158,7 +158,7 @@ TrainResult train_on(Ranks& ranks, const TrainJob& job, const Data& data,
   TrainResult result;
   ranks.runner()(job.link, [&](Communicator& world) {
     const auto engine = make_engine(job.device);
-    TrainResult own = train(job.settings, job.plan, data.batches, world,
+    TrainResult own = train::train(job.settings, job.plan, data.batches, world,
                             *engine, ranks.speaks() ? &observer : nullptr);
     if (world.rank() == 0) {
       result = std::move(own);

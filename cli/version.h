@@ -2,7 +2,7 @@
 // build writes, so that a new commit recompiles only that one.
 #pragma once
 
-namespace canzona {
+namespace canzona::cli {
 
 extern const char* const kVersion;
 extern const char* const kCommit;  // with "-dirty" if sources were changed
@@ -10,4 +10,4 @@ extern const char* const kBuildType;
 extern const char* const kBuildOptions;
 extern const char* const kCompiler;
 
-}  // namespace canzona
+}  // namespace canzona::cli

@@ -20,11 +20,11 @@ file(WRITE ${OUTPUT}
 
 #include \"canzona/report/page.h\"
 
-namespace canzona {
+namespace canzona::report {
 
 std::string_view page_file(std::string_view name) {
 ${cases}  throw std::out_of_range(\"no file of a page: \" + std::string(name));
 }
 
-}  // namespace canzona
+}  // namespace canzona::report
 ")

@@ -11,11 +11,12 @@
 
 namespace {
 
-void translate_all(const canzona::Fixture& fixture) {
+void translate_all(const canzona::tests::Fixture& fixture) {
   if (fixture.rule == "ns") {
-    canzona::translate_newton_schulz(fixture, "fp32", "auto");
+    canzona::tests::translate_newton_schulz(fixture, "fp32", "auto");
   } else if (!fixture.is_pure()) {
-    const canzona::Translation ours = canzona::translate(fixture, "auto");
+    const canzona::tests::Translation ours =
+        canzona::tests::translate(fixture, "auto");
     canzona::make_rule_facts(fixture.rule, ours.options)
         ->tensor_states(fixture.tensor("param.0").dims);
   }
@@ -26,9 +27,9 @@ void translate_all(const canzona::Fixture& fixture) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   try {
-    translate_all(canzona::read_fixture(bytes, "x.safetensors"));
+    translate_all(canzona::tests::read_fixture(bytes, "x.safetensors"));
   } catch (const canzona::UsageError&) {
-  } catch (const canzona::Unsupported&) {
+  } catch (const canzona::tests::Unsupported&) {
   }
   return 0;
 }

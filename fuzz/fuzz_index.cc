@@ -16,8 +16,8 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   try {
-    const canzona::WeightIndex index =
-        canzona::parse_weight_index(text, "index.json");
+    const canzona::shapes::WeightIndex index =
+        canzona::shapes::parse_weight_index(text, "index.json");
     for (const std::string& shard : index.shards) {
       const bool plain =
           !shard.empty() && shard.front() != '.' &&
@@ -36,10 +36,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
     // Every shard holds what the index says; with one less it does not.
     for (auto& [shard, tensors] : held) {
-      canzona::check_shard(index, shard, tensors, "shard");
+      canzona::shapes::check_shard(index, shard, tensors, "shard");
       tensors.pop_back();
       try {
-        canzona::check_shard(index, shard, tensors, "shard");
+        canzona::shapes::check_shard(index, shard, tensors, "shard");
         std::abort();
       } catch (const canzona::UsageError&) {
       }

@@ -11,10 +11,10 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
     const auto bytes = std::as_bytes(std::span(data, size));
-    const canzona::PackedRegion found = canzona::llmc_tokens(
-        bytes.first(std::min(size, canzona::kLlmcHeaderBytes)),
+    const canzona::data::PackedRegion found = canzona::data::llmc_tokens(
+        bytes.first(std::min(size, canzona::data::kLlmcHeaderBytes)),
         static_cast<int64_t>(size), "x.bin");
-    const canzona::PackedTokens tokens{
+    const canzona::data::PackedTokens tokens{
         bytes.subspan(static_cast<size_t>(found.begin),
                       static_cast<size_t>(found.bytes)),
         found.type};

@@ -15,11 +15,11 @@ namespace {
 
 void read(const std::string& text) {
   try {
-    const canzona::Manifest manifest =
-        canzona::parse_manifest(text, "manifest.json");
-    if (manifest.version == canzona::kCheckpointVersion &&
-        canzona::parse_manifest(canzona::manifest_text(manifest), "again") !=
-            manifest)
+    const canzona::checkpoint::Manifest manifest =
+        canzona::checkpoint::parse_manifest(text, "manifest.json");
+    if (manifest.version == canzona::checkpoint::kCheckpointVersion &&
+        canzona::checkpoint::parse_manifest(
+            canzona::checkpoint::manifest_text(manifest), "again") != manifest)
       std::abort();
   } catch (const canzona::UsageError&) {
   }

@@ -11,8 +11,8 @@
 
 namespace {
 
-void check(const canzona::MegatronIndex& index, int64_t bin_bytes) {
-  const int64_t width = canzona::packed_width(index.type);
+void check(const canzona::data::MegatronIndex& index, int64_t bin_bytes) {
+  const int64_t width = canzona::data::packed_width(index.type);
   for (size_t i = 0; i < index.runs.size(); ++i) {
     const bool last = i + 1 == index.runs.size();
     const int64_t end = last ? index.num_tokens : index.runs[i + 1].first;
@@ -30,7 +30,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   size -= sizeof bin_bytes;
   std::memcpy(&bin_bytes, data + size, sizeof bin_bytes);
   try {
-    check(canzona::megatron_index(std::as_bytes(std::span(data, size)),
+    check(canzona::data::megatron_index(std::as_bytes(std::span(data, size)),
                                   bin_bytes, "x.idx"),
           bin_bytes);
   } catch (const canzona::UsageError&) {

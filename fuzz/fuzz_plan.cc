@@ -18,8 +18,8 @@
 namespace {
 
 // A few tokens on ranks of nominal speed.
-canzona::Workload small_workload(const canzona::Model& model) {
-  canzona::Workload workload;
+canzona::sim::Workload small_workload(const canzona::Model& model) {
+  canzona::sim::Workload workload;
   workload.compute = {.tokens = 64,
                       .length = 16,
                       .width = 32,
@@ -36,10 +36,10 @@ void look_at(canzona::Plan plan) {
   const std::vector<canzona::RankCost> ranks = canzona::predict(plan);
   if (ranks.size() != static_cast<size_t>(plan.mesh.world())) std::abort();
   canzona::validate(plan);
-  canzona::summarize(plan);
+  canzona::plan::summarize(plan);
   if (!canzona::validate(plan).empty()) return;
-  canzona::measure_balance(plan);
-  canzona::predict_iteration(plan, small_workload(plan.model));
+  canzona::plan::measure_balance(plan);
+  canzona::sim::predict_iteration(plan, small_workload(plan.model));
 }
 
 }  // namespace

@@ -12,9 +12,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   const auto file_size = static_cast<int64_t>(size);
   try {
-    const canzona::SafetensorsHeader header = canzona::read_safetensors_header(
-        bytes, file_size, "rank_00000.safetensors");
-    for (const canzona::StoredTensor& tensor : header.tensors)
+    const canzona::shapes::SafetensorsHeader header =
+        canzona::shapes::read_safetensors_header(bytes, file_size,
+                                                 "rank_00000.safetensors");
+    for (const canzona::shapes::StoredTensor& tensor : header.tensors)
       if (tensor.begin < 8 || tensor.end < tensor.begin ||
           tensor.end > file_size)
         std::abort();

@@ -17,23 +17,23 @@
 namespace {
 
 void look_at_request(std::string_view text) {
-  canzona::StorageInput input = canzona::read_storage(text);
+  canzona::plan::StorageInput input = canzona::plan::read_storage(text);
   const canzona::StoragePlan plan =
       canzona::make_storage_plan(std::move(input.request), input.table());
   if (!canzona::validate(plan).empty()) std::abort();
-  const std::string json = canzona::storage_plan_to_json(plan);
-  const auto read = canzona::storage_plan_from_json(json, "plan.json");
+  const std::string json = canzona::plan::storage_plan_to_json(plan);
+  const auto read = canzona::plan::storage_plan_from_json(json, "plan.json");
   if (!read.digest_matches || read.plan.matrices != plan.matrices) std::abort();
 }
 
 void look_at_plan(std::string_view text) {
   const canzona::StoragePlan plan =
-      canzona::storage_plan_from_json(text, "plan.json").plan;
+      canzona::plan::storage_plan_from_json(text, "plan.json").plan;
   for (const std::string& violation : canzona::validate(plan))
     if (!violation.starts_with("digest") && !violation.starts_with("predicted"))
       return;
   for (const int32_t rank : {0, plan.world - 1})
-    canzona::make_storage_schedule(plan, rank, 4);
+    canzona::plan::make_storage_schedule(plan, rank, 4);
 }
 
 }  // namespace

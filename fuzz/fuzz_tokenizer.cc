@@ -32,7 +32,8 @@ std::string plain_json() {
     const bool is_plain =
         (byte > ' ' && byte < 0x7F) || (byte > 0xA0 && byte != 0xAD);
     std::string name;
-    canzona::append_utf8(name, static_cast<char32_t>(is_plain ? byte : next));
+    canzona::data::append_utf8(name,
+                               static_cast<char32_t>(is_plain ? byte : next));
     if (!is_plain) ++next;
     if (name == "\"" || name == "\\") name.insert(0, 1, '\\');
     vocab += "\"" + name + "\":" + std::to_string(byte) + ",";
@@ -49,15 +50,15 @@ std::string plain_json() {
 }
 
 void check_text(std::string_view text) {
-  static const canzona::Tokenizer nfc =
-      canzona::parse_tokenizer(plain_json(), "nfc");
-  static const canzona::Tokenizer raw = canzona::parse_tokenizer(
+  static const canzona::data::Tokenizer nfc =
+      canzona::data::parse_tokenizer(plain_json(), "nfc");
+  static const canzona::data::Tokenizer raw = canzona::data::parse_tokenizer(
       without(plain_json(), R"("normalizer":{"type":"NFC"},)"), "raw");
-  const std::string normal = canzona::to_nfc(text);
-  require(canzona::to_nfc(normal) == normal);
+  const std::string normal = canzona::data::to_nfc(text);
+  require(canzona::data::to_nfc(normal) == normal);
   const std::vector<int32_t> tokens = raw.encode(text);
   require(raw.decode(tokens) == text);
-  require(canzona::to_nfc(nfc.decode(nfc.encode(text))) == normal);
+  require(canzona::data::to_nfc(nfc.decode(nfc.encode(text))) == normal);
   const size_t cut = raw.separable(text);
   std::vector<int32_t> parts = raw.encode(text.substr(0, cut));
   for (const int32_t token : raw.encode(text.substr(cut)))
@@ -73,8 +74,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size <= kLongestText) check_text(text);
   if (!text.starts_with('{')) return 0;
   try {
-    const canzona::Tokenizer tokenizer =
-        canzona::parse_tokenizer(text, "tokenizer.json");
+    const canzona::data::Tokenizer tokenizer =
+        canzona::data::parse_tokenizer(text, "tokenizer.json");
     for (const std::string_view some :
          {std::string_view("the 12345 \xFF\n\nthe"), text.substr(0, 200)})
       tokenizer.decode(tokenizer.encode(some));

@@ -121,7 +121,7 @@ def main():
     pairs = decompositions()
     print(HEADING)
     print('#include "canzona/data/unicode.h"\n')
-    print("#include <array>\n\nnamespace canzona {\nnamespace {\n")
+    print("#include <array>\n\nnamespace canzona::data {\nnamespace {\n")
     for letter, name in (("L", "kLetters"), ("N", "kNumbers")):
         rows = general(letter)
         print(array("CodeRange", name, (f"{{0x{a:x},0x{b:x}}}" for a, b, _ in rows)))
@@ -151,7 +151,7 @@ def main():
         ("Decomposition", "decompositions", "kDecompositions"),
     ):
         print(f"std::span<const {type_name}> {function}() {{ return {name}; }}")
-    print("\n}  // namespace canzona")
+    print("\n}  // namespace canzona::data")
 
 
 if __name__ == "__main__":

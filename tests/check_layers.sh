@@ -3,8 +3,9 @@
 #
 # Fails if a room includes what lies to its right: an arrow may only point
 # left. Link targets catch a wrong arrow late or, for headers, never. The same
-# holds for the folders of canzona/plan. Fails, too, if a source of canzona/ or
-# cli/ other than base/environment.h reads or changes the environment.
+# holds for the folders of canzona/plan. Fails, too, if a header is not in the
+# namespace of its room, or a source of canzona/ or cli/ other than
+# base/environment.h reads or changes the environment.
 set -u
 root=${1:?usage: check_layers.sh <root>}
 cd "$root" || exit 2
@@ -139,6 +140,46 @@ includes() {
   tr -d ' \t' <"$1" | sed -n 's/^#include\(["<][^">]*[">]\).*/\1/p'
 }
 
+# The headers that are installed: canzona.h and what it includes.
+installed=
+if [ -f canzona/canzona.h ]; then
+  next=canzona/canzona.h
+  while [ -n "$next" ]; do
+    installed="$installed $next "
+    found=
+    for header in $next; do
+      for include in $(includes "$header"); do
+        include=${include#'"'}
+        include=${include%'"'}
+        case "$installed $found " in
+          *" $include "*) ;;
+          *) case $include in canzona/*) found="$found $include" ;; esac ;;
+        esac
+      done
+    done
+    next=$found
+  done
+fi
+
+# Names of base and of installed headers are in canzona, others in their room.
+check_namespace() {
+  case $1 in
+    canzona/base/* | canzona/c/canzona.h) return ;;
+    # The body of a member of Communicator.
+    canzona/comm/running.h) return ;;
+    canzona/*/*.h) ;;
+    *) return ;;
+  esac
+  room=${1#canzona/}
+  room=canzona::${room%%/*}
+  case "$installed " in *" $1 "*) room=canzona ;; esac
+  first=$(sed -n 's/^namespace \(canzona[a-z_:]*\) {$/\1/p' "$1" | tail -n 1)
+  case $first in
+    '' | "$room" | canzona::*::*) ;;
+    *) complain "$1: its names belong in namespace $room, not $first" ;;
+  esac
+}
+
 check_environment() {
   case $1 in
     canzona/base/environment.h | *_test.cc) return ;;
@@ -152,6 +193,7 @@ check_environment() {
 # with streams of their own.
 check_file() {
   check_environment "$2"
+  check_namespace "$2"
   case $2 in canzona/report/bench/*) set -- canzona/report/bench "$2" ;; esac
   includes "$2" | while read -r include; do
     case $2:$include in

@@ -74,6 +74,11 @@ expect 1 canzona/comm/a.cc '#include "canzona/runtime/engine_wire_ops.h"'
 expect 1 canzona/runtime/a.cc '#include "canzona/report/page.h"'
 expect 1 canzona/unheard_of/a.cc '#include <string>'
 
+expect 0 canzona/plan/a.h 'namespace canzona::plan {'
+expect 1 canzona/plan/a.h 'namespace canzona {'
+expect 1 canzona/plan/a.h 'namespace canzona::sim {'
+expect 0 canzona/base/a.h 'namespace canzona {'
+
 expect 0 canzona/base/environment.h 'return std::getenv(name);'
 expect 0 canzona/comm/a.cc 'return environment_variable(name);'
 expect 0 canzona/linalg/a_test.cc 'getenv("A");'

@@ -11,7 +11,7 @@
 #include "canzona/c/canzona.h"
 #include "canzona/linalg/cuda_device.h"
 
-namespace canzona {
+namespace canzona::c {
 namespace {
 
 std::atomic<int64_t> handle_numbers{0};
@@ -117,4 +117,4 @@ std::unique_ptr<Engine> engine_of(std::string_view device) {
                        : make_cpu_engine();
 }
 
-}  // namespace canzona
+}  // namespace canzona::c

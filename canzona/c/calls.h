@@ -24,7 +24,7 @@
 #include "canzona/base/text.h"
 #include "canzona/linalg/engine.h"
 
-namespace canzona {
+namespace canzona::c {
 
 // Handles of the C interface are numbers that look like pointers and are never
 // reused: one that was freed, or is of another kind, is recognized and refused
@@ -179,4 +179,4 @@ std::unique_ptr<Engine> cuda_engine_of(const NamedDevice& device, void* stream,
 // Makes an engine that describes that device.
 std::unique_ptr<Engine> engine_of(std::string_view device);
 
-}  // namespace canzona
+}  // namespace canzona::c

@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-namespace canzona::canzona_test {
+namespace canzona::c::canzona_test {
 
 using testing::HasSubstr;
 using testing::IsNull;
@@ -199,4 +199,4 @@ TEST(CPlan, IsReadByManyThreadsAtOnce) {
   canzona_plan_free(plan);
 }
 
-}  // namespace canzona::canzona_test
+}  // namespace canzona::c::canzona_test

@@ -6,7 +6,7 @@
 #include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
 
-namespace canzona {
+namespace canzona::c {
 namespace {
 
 // Writes where a state lies and its initial value.
@@ -225,4 +225,4 @@ StepUse::StepUse(std::shared_ptr<StepHandle> handle, const char* function)
     throw UsageError(cat(function, ": another thread is using this step"));
 }
 
-}  // namespace canzona
+}  // namespace canzona::c

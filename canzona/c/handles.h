@@ -21,7 +21,7 @@
 #include "canzona/plan/storage/storage_schedule.h"
 #include "canzona/runtime/caller/caller_step.h"
 
-namespace canzona {
+namespace canzona::c {
 
 // A canzona_plan is a plan of given storage and its texts, which are made on
 // first use and live as long as the handle. Any thread may call.
@@ -139,4 +139,4 @@ class StepUse {
 // Writes the JSON of canzona_step_layout(): docs/c_interface.md.
 std::string layout_json(const StoragePlan& plan, const RankSchedule& schedule);
 
-}  // namespace canzona
+}  // namespace canzona::c

@@ -18,23 +18,24 @@ int32_t canzona_abi(void) { return CANZONA_ABI; }
 
 const char* canzona_version(void) { return CANZONA_VERSION; }
 
-const char* canzona_error(void) { return canzona::kept_error(); }
+const char* canzona_error(void) { return canzona::c::kept_error(); }
 
-int32_t canzona_error_kind(void) { return canzona::kept_error_kind(); }
+int32_t canzona_error_kind(void) { return canzona::c::kept_error_kind(); }
 
 const char* canzona_rules(void) {
-  return canzona::result_of([] {
-    static const std::string text = canzona::to_json(canzona::rules_view(""));
+  return canzona::c::result_of([] {
+    static const std::string text =
+        canzona::report::to_json(canzona::report::rules_view(""));
     return text.c_str();
   });
 }
 
 const char* canzona_describe(const char* device) {
-  return canzona::result_of([&] {
-    canzona::require_argument(device, "canzona_describe", "device");
-    const canzona::CurrentCudaDevice before(-1);
+  return canzona::c::result_of([&] {
+    canzona::c::require_argument(device, "canzona_describe", "device");
+    const canzona::linalg::CurrentCudaDevice before(-1);
     thread_local std::string text;
-    text = canzona::engine_of(device)->describe();
+    text = canzona::c::engine_of(device)->describe();
     return text.c_str();
   });
 }
@@ -42,10 +43,10 @@ const char* canzona_describe(const char* device) {
 int canzona_qk_factors(const double* largest, int32_t heads, int32_t groups,
                        double tau, double alpha, int32_t alone,
                        double* factors) {
-  return canzona::status_of([&] {
-    canzona::require_argument(largest, "canzona_qk_factors", "largest");
-    canzona::require_argument(factors, "canzona_qk_factors", "factors");
-    const canzona::QkFactors found = canzona::qk_factors(
+  return canzona::c::status_of([&] {
+    canzona::c::require_argument(largest, "canzona_qk_factors", "largest");
+    canzona::c::require_argument(factors, "canzona_qk_factors", "factors");
+    const canzona::rules::QkFactors found = canzona::rules::qk_factors(
         {largest, canzona::index(std::max(heads, 0))}, groups,
         {.tau = tau, .alpha = alpha, .queries_alone = alone != 0});
     for (const auto* part : {&found.query, &found.query_rope, &found.key})

@@ -9,7 +9,7 @@
 #include "canzona/report/storage_view.h"
 #include "canzona/report/terminal.h"
 
-namespace canzona {
+namespace canzona::c {
 namespace {
 
 Handles<PlanHandle>& plan_handles() {
@@ -31,13 +31,14 @@ std::shared_ptr<PlanHandle> plan_of(const canzona_plan* plan,
   return plan_handles().get(plan, function);
 }
 
-}  // namespace canzona
+}  // namespace canzona::c
 
 extern "C" {
 
 canzona_plan* canzona_plan_new(const char* json, int64_t length) {
-  return canzona::result_of([&] {
+  return canzona::c::result_of([&] {
     using namespace canzona;
+    using namespace canzona::c;
     StorageInput input = read_storage(
         text_argument(json, length, "canzona_plan_new", "json"));
     auto plan = std::make_shared<PlanHandle>(
@@ -47,21 +48,24 @@ canzona_plan* canzona_plan_new(const char* json, int64_t length) {
 }
 
 const char* canzona_plan_json(canzona_plan* plan) {
-  return canzona::result_of([&] {
-    return canzona::plan_of(plan, "canzona_plan_json")
-        ->text("json", canzona::storage_plan_to_json);
+  return canzona::c::result_of([&] {
+    return canzona::c::plan_of(plan, "canzona_plan_json")
+        ->text("json", canzona::plan::storage_plan_to_json);
   });
 }
 
 const char* canzona_plan_digest(canzona_plan* plan) {
-  return canzona::result_of([&] {
-    return canzona::plan_of(plan, "canzona_plan_digest")->plan().digest.c_str();
+  return canzona::c::result_of([&] {
+    return canzona::c::plan_of(plan, "canzona_plan_digest")
+        ->plan()
+        .digest.c_str();
   });
 }
 
 const char* canzona_plan_explain(canzona_plan* plan, int32_t rank) {
-  return canzona::result_of([&] {
+  return canzona::c::result_of([&] {
     using namespace canzona;
+    using namespace canzona::c;
     const auto handle = plan_of(plan, "canzona_plan_explain");
     check_rank(handle->plan(), rank, "canzona_plan_explain");
     return handle->text(cat("rank ", rank), [rank](const StoragePlan& storage) {
@@ -72,14 +76,14 @@ const char* canzona_plan_explain(canzona_plan* plan, int32_t rank) {
 }
 
 const char* canzona_plan_html(canzona_plan* plan) {
-  return canzona::result_of([&] {
-    return canzona::plan_of(plan, "canzona_plan_html")
-        ->text("html", canzona::storage_html);
+  return canzona::c::result_of([&] {
+    return canzona::c::plan_of(plan, "canzona_plan_html")
+        ->text("html", canzona::report::storage_html);
   });
 }
 
 void canzona_plan_free(canzona_plan* plan) {
-  canzona::status_of([&] { canzona::plan_handles().remove(plan); });
+  canzona::c::status_of([&] { canzona::c::plan_handles().remove(plan); });
 }
 
 }  // extern "C"

@@ -9,7 +9,7 @@
 #include "canzona/c/canzona.h"
 #include "canzona/c/handles.h"
 
-namespace canzona {
+namespace canzona::c {
 namespace {
 
 static_assert(CANZONA_NUMBERS == GradientCheck::kNumNumbers);
@@ -100,7 +100,7 @@ RuleOptions read_options(std::string_view text) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::c
 
 extern "C" {
 
@@ -108,8 +108,9 @@ canzona_step* canzona_step_new(const canzona_plan* plan, int32_t rank,
                                const char* device, void* stream,
                                int32_t threads,
                                const canzona_allocator* scratch) {
-  return canzona::result_of([&] {
+  return canzona::c::result_of([&] {
     using namespace canzona;
+    using namespace canzona::c;
     const PlainArithmetic plain;  // inherited by threads
     auto planned = plan_of(plan, "canzona_step_new");
     require_argument(device, "canzona_step_new", "device");
@@ -122,31 +123,32 @@ canzona_step* canzona_step_new(const canzona_plan* plan, int32_t rank,
 
 const char* canzona_step_layout(canzona_step* step) {
   const char* text = nullptr;
-  canzona::with_step(step, "canzona_step_layout",
-                     [&](const canzona::StepUse& use) {
+  canzona::c::with_step(step, "canzona_step_layout",
+                     [&](const canzona::c::StepUse& use) {
                        text = use.handle().layout().c_str();
                      });
   return text;
 }
 
 void canzona_step_free(canzona_step* step) {
-  canzona::status_of([&] { canzona::step_handles().remove(step); });
+  canzona::c::status_of([&] { canzona::c::step_handles().remove(step); });
 }
 
 int canzona_step_bind(canzona_step* step, const canzona_memory* memory) {
-  return canzona::with_step(
-      step, "canzona_step_bind", [&](const canzona::StepUse& use) {
-        canzona::require_argument(memory, "canzona_step_bind", "memory");
-        use->bind(
-            canzona::caller_memory(use.handle(), use.handle().step(), *memory));
+  return canzona::c::with_step(
+      step, "canzona_step_bind", [&](const canzona::c::StepUse& use) {
+        canzona::c::require_argument(memory, "canzona_step_bind", "memory");
+        use->bind(canzona::c::caller_memory(use.handle(), use.handle().step(),
+                                            *memory));
       });
 }
 
 int canzona_step_options(canzona_step* step, int32_t group, const char* json,
                          int64_t length) {
-  return canzona::with_step(
-      step, "canzona_step_options", [&](const canzona::StepUse& use) {
+  return canzona::c::with_step(
+      step, "canzona_step_options", [&](const canzona::c::StepUse& use) {
         using namespace canzona;
+        using namespace canzona::c;
         const auto groups =
             static_cast<int32_t>(use.handle().plan().groups.size());
         if (group < 0 || group >= groups)
@@ -161,88 +163,95 @@ int canzona_step_options(canzona_step* step, int32_t group, const char* json,
 int canzona_step_begin(canzona_step* step, const canzona_gradient* gradients,
                        const int64_t* steps, const double* rates) {
   constexpr const char* kName = "canzona_step_begin";
-  return canzona::with_step(step, kName, [&](const canzona::StepUse& use) {
-    using namespace canzona;
-    const StoragePlan& plan = use.handle().plan();
-    require_argument(gradients, kName, "gradients");
-    require_argument(steps, kName, "steps");
-    require_argument(rates, kName, "rates");
-    use->begin(caller_gradients(plan, gradients), {steps, plan.tensors.size()},
-               {rates, plan.groups.size()});
-  });
+  return canzona::c::with_step(
+      step, kName, [&](const canzona::c::StepUse& use) {
+        using namespace canzona;
+        using namespace canzona::c;
+        const StoragePlan& plan = use.handle().plan();
+        require_argument(gradients, kName, "gradients");
+        require_argument(steps, kName, "steps");
+        require_argument(rates, kName, "rates");
+        use->begin(caller_gradients(plan, gradients),
+                   {steps, plan.tensors.size()}, {rates, plan.groups.size()});
+      });
 }
 
 int canzona_step_look(canzona_step* step) {
-  return canzona::with_step(step, "canzona_step_look",
-                            [](const canzona::StepUse& use) { use->look(); });
+  return canzona::c::with_step(
+      step, "canzona_step_look",
+      [](const canzona::c::StepUse& use) { use->look(); });
 }
 
 int canzona_step_squares(canzona_step* step) {
-  return canzona::with_step(
+  return canzona::c::with_step(
       step, "canzona_step_squares",
-      [](const canzona::StepUse& use) { use->squares(); });
+      [](const canzona::c::StepUse& use) { use->squares(); });
 }
 
 int canzona_step_clip(canzona_step* step, double limit) {
-  return canzona::with_step(
+  return canzona::c::with_step(
       step, "canzona_step_clip",
-      [&](const canzona::StepUse& use) { use->clip(limit); });
+      [&](const canzona::c::StepUse& use) { use->clip(limit); });
 }
 
 int canzona_step_judge(canzona_step* step, int32_t skip) {
-  return canzona::with_step(
+  return canzona::c::with_step(
       step, "canzona_step_judge",
-      [&](const canzona::StepUse& use) { use->judge(skip != 0); });
+      [&](const canzona::c::StepUse& use) { use->judge(skip != 0); });
 }
 
 int canzona_step_run(canzona_step* step, int32_t action) {
-  return canzona::with_step(
+  return canzona::c::with_step(
       step, "canzona_step_run",
-      [&](const canzona::StepUse& use) { use->run(action); });
+      [&](const canzona::c::StepUse& use) { use->run(action); });
 }
 
 int canzona_step_needs(canzona_step* step, int32_t action, int64_t number,
                        int32_t* needed) {
   constexpr const char* kName = "canzona_step_needs";
-  return canzona::with_step(step, kName, [&](const canzona::StepUse& use) {
-    canzona::require_argument(needed, kName, "needed");
-    *needed = use->needs(action, number) ? 1 : 0;
-  });
+  return canzona::c::with_step(
+      step, kName, [&](const canzona::c::StepUse& use) {
+        canzona::c::require_argument(needed, kName, "needed");
+        *needed = use->needs(action, number) ? 1 : 0;
+      });
 }
 
 int canzona_step_end(canzona_step* step) {
-  return canzona::with_step(step, "canzona_step_end",
-                            [](const canzona::StepUse& use) { use->end(); });
+  return canzona::c::with_step(step, "canzona_step_end",
+                            [](const canzona::c::StepUse& use) { use->end(); });
 }
 
 int canzona_step_abandon(canzona_step* step) {
-  return canzona::with_step(
+  return canzona::c::with_step(
       step, "canzona_step_abandon",
-      [](const canzona::StepUse& use) { use->abandon(); });
+      [](const canzona::c::StepUse& use) { use->abandon(); });
 }
 
 int canzona_step_capture(canzona_step* step, const canzona_gradient* gradients,
                          const canzona_replay* replay) {
   constexpr const char* kName = "canzona_step_capture";
-  return canzona::with_step(step, kName, [&](const canzona::StepUse& use) {
-    using namespace canzona;
-    const StoragePlan& plan = use.handle().plan();
-    require_argument(gradients, kName, "gradients");
-    require_argument(replay, kName, "replay");
-    require_argument(replay->counts, kName, "counts");
-    require_argument(replay->rates, kName, "rates");
-    require_argument(replay->skipped, kName, "skipped");
-    require_argument(replay->refused, kName, "refused");
-    use->capture(caller_gradients(plan, gradients), caller_replay(plan,
-                                                                  *replay));
-  });
+  return canzona::c::with_step(
+      step, kName, [&](const canzona::c::StepUse& use) {
+        using namespace canzona;
+        using namespace canzona::c;
+        const StoragePlan& plan = use.handle().plan();
+        require_argument(gradients, kName, "gradients");
+        require_argument(replay, kName, "replay");
+        require_argument(replay->counts, kName, "counts");
+        require_argument(replay->rates, kName, "rates");
+        require_argument(replay->skipped, kName, "skipped");
+        require_argument(replay->refused, kName, "refused");
+        use->capture(caller_gradients(plan, gradients),
+                     caller_replay(plan, *replay));
+      });
 }
 
 int canzona_step_outcome(canzona_step* step, canzona_outcome* outcome) {
-  return canzona::with_step(
-      step, "canzona_step_outcome", [&](const canzona::StepUse& use) {
-        canzona::require_argument(outcome, "canzona_step_outcome", "outcome");
-        const canzona::CallerOutcome found = use->outcome();
+  return canzona::c::with_step(
+      step, "canzona_step_outcome", [&](const canzona::c::StepUse& use) {
+        canzona::c::require_argument(outcome, "canzona_step_outcome",
+                                     "outcome");
+        const canzona::runtime::CallerOutcome found = use->outcome();
         *outcome = {found.skipped ? 1 : 0, found.nonfinite_tensor,
                     found.unlike ? 1 : 0, found.norm};
       });

@@ -14,7 +14,7 @@
 
 #include "canzona/c/canzona.h"
 
-namespace canzona::c_step_test {
+namespace canzona::c::c_step_test {
 
 using testing::HasSubstr;
 using testing::IsNull;
@@ -460,4 +460,4 @@ TEST(CStep, ComputesDenormalNumbersThoughItsCallerFlushesThem) {
 }
 #endif
 
-}  // namespace canzona::c_step_test
+}  // namespace canzona::c::c_step_test

@@ -11,6 +11,7 @@
 #include "canzona/shapes/records.h"
 
 namespace canzona {
+using namespace checkpoint;
 namespace {
 
 constexpr EnumNames<DType, 9> kNamesInFiles{{{DType::kFp64, "F64"},

@@ -8,7 +8,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/random.h"
 
-namespace canzona::boxes_test {
+namespace canzona::checkpoint::boxes_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -303,4 +303,4 @@ TEST(Boxes, SharedRunsCopyWhatIsShared) {
 }
 
 }  // namespace
-}  // namespace canzona::boxes_test
+}  // namespace canzona::checkpoint::boxes_test

@@ -19,7 +19,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 
-namespace canzona {
+namespace canzona::checkpoint {
 namespace {
 
 // Interrupted calls are made again.
@@ -405,4 +405,4 @@ void NewFolder::commit() {
   above_.keep();
 }
 
-}  // namespace canzona
+}  // namespace canzona::checkpoint

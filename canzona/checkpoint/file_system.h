@@ -24,8 +24,9 @@
 #include <vector>
 
 #include "canzona/base/files.h"
+#include "canzona/base/rooms.h"
 
-namespace canzona {
+namespace canzona::checkpoint {
 
 // These behave as the POSIX calls that they are named after: below 0 with errno
 // set. `folder` is an open folder, `name` a component in it.
@@ -218,4 +219,4 @@ class NewFolder {
   bool is_there_ = false;
 };
 
-}  // namespace canzona
+}  // namespace canzona::checkpoint

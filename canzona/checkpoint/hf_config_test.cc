@@ -7,7 +7,7 @@
 #include "canzona/base/error.h"
 #include "canzona/shapes/read_model.h"
 
-namespace canzona::hf_config_test {
+namespace canzona::checkpoint::hf_config_test {
 namespace {
 
 HfNumbers tiny() {
@@ -91,4 +91,4 @@ TEST(HfConfig, RefusesWhatNobodyHas) {
 }
 
 }  // namespace
-}  // namespace canzona::hf_config_test
+}  // namespace canzona::checkpoint::hf_config_test

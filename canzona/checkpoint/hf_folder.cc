@@ -20,7 +20,7 @@
 #include "canzona/shapes/names.h"
 #include "canzona/shapes/safetensors.h"
 
-namespace canzona {
+namespace canzona::checkpoint {
 namespace {
 
 void require(bool condition, const char* what) {
@@ -466,4 +466,4 @@ void WeightFiles::finish() {
   if (files_.size() > 1) write_file(cat(folder_, "/", kHfIndex), index_json());
 }
 
-}  // namespace canzona
+}  // namespace canzona::checkpoint

@@ -30,7 +30,7 @@
 #include "canzona/shapes/architecture.h"
 #include "canzona/shapes/tensor.h"
 
-namespace canzona {
+namespace canzona::checkpoint {
 
 // Writes the config.json of Hugging Face's transformers for the decoder, so
 // that a run's folder loads as a Qwen3ForCausalLM, a Qwen3MoeForCausalLM or,
@@ -178,4 +178,4 @@ class HfFolder {
   std::vector<HfEntry> entries_;
 };
 
-}  // namespace canzona
+}  // namespace canzona::checkpoint

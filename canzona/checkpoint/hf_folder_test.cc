@@ -14,7 +14,7 @@
 #include "canzona/checkpoint/reader.h"
 #include "canzona/checkpoint/test_hf_files.h"
 
-namespace canzona::hf_folder_test {
+namespace canzona::checkpoint::hf_folder_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -354,4 +354,4 @@ TEST_F(HfFolders, NoticeAFileThatChanges) {
 }
 
 }  // namespace
-}  // namespace canzona::hf_folder_test
+}  // namespace canzona::checkpoint::hf_folder_test

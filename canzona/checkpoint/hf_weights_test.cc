@@ -12,7 +12,7 @@
 #include "canzona/shapes/architecture.h"
 #include "canzona/shapes/safetensors.h"
 
-namespace canzona::hf_weights_test {
+namespace canzona::checkpoint::hf_weights_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -188,4 +188,4 @@ TEST_F(HfWeights, TensorsComeWholeAndInOrder) {
 }
 
 }  // namespace
-}  // namespace canzona::hf_weights_test
+}  // namespace canzona::checkpoint::hf_weights_test

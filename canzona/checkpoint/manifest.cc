@@ -11,7 +11,7 @@
 #include "canzona/base/text.h"
 #include "canzona/base/units.h"
 
-namespace canzona {
+namespace canzona::checkpoint {
 namespace {
 
 // A manifest ends with this member: the hash of all bytes before it.
@@ -293,4 +293,4 @@ Manifest merged(const std::vector<Manifest>& records) {
   return out;
 }
 
-}  // namespace canzona
+}  // namespace canzona::checkpoint

@@ -18,9 +18,10 @@
 #include <string_view>
 #include <vector>
 
+#include "canzona/base/rooms.h"
 #include "canzona/checkpoint/boxes.h"
 
-namespace canzona {
+namespace canzona::checkpoint {
 
 inline constexpr const char* kManifestFormat = "canzona-checkpoint";
 // A reader of version r reads manifests with min_reader_version ≤ r. In
@@ -99,4 +100,4 @@ void check_manifest(const Manifest& manifest, const std::string& file);
 // it.
 Manifest read_manifest_json(std::string_view text, const std::string& file);
 
-}  // namespace canzona
+}  // namespace canzona::checkpoint

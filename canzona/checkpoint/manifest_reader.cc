@@ -9,7 +9,7 @@
 #include "canzona/checkpoint/manifest.h"
 #include "canzona/shapes/tensor.h"
 
-namespace canzona {
+namespace canzona::checkpoint {
 namespace {
 
 constexpr size_t kMaxSavedFiles = kMaxSavedRanks + 100;
@@ -170,4 +170,4 @@ Manifest read_manifest_json(std::string_view text, const std::string& file) {
   return ManifestReader(text, file).read();
 }
 
-}  // namespace canzona
+}  // namespace canzona::checkpoint

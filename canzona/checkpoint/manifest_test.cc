@@ -5,7 +5,7 @@
 #include "canzona/base/digest.h"
 #include "canzona/base/error.h"
 
-namespace canzona::manifest_test {
+namespace canzona::checkpoint::manifest_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -250,4 +250,4 @@ TEST(ManifestText, RecordsOfRanksMerge) {
 }
 
 }  // namespace
-}  // namespace canzona::manifest_test
+}  // namespace canzona::checkpoint::manifest_test

@@ -8,7 +8,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/test_folder.h"
 
-namespace canzona::new_folder_test {
+namespace canzona::checkpoint::new_folder_test {
 namespace {
 
 using ::testing::AllOf;
@@ -100,4 +100,4 @@ TEST_F(NewFolders, AskForRoom) {
 }
 
 }  // namespace
-}  // namespace canzona::new_folder_test
+}  // namespace canzona::checkpoint::new_folder_test

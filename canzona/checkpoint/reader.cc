@@ -20,7 +20,7 @@
 #include "canzona/shapes/records.h"
 #include "canzona/shapes/safetensors.h"
 
-namespace canzona {
+namespace canzona::checkpoint {
 namespace {
 
 // Small enough to stay in a core's cache from read to copy.
@@ -442,4 +442,4 @@ std::vector<std::string> match_tensors(const SavedTensors& saved,
   return notes;
 }
 
-}  // namespace canzona
+}  // namespace canzona::checkpoint

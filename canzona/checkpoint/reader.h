@@ -21,7 +21,7 @@
 #include "canzona/checkpoint/file_system.h"
 #include "canzona/checkpoint/manifest.h"
 
-namespace canzona {
+namespace canzona::checkpoint {
 
 // Thrown for a checkpoint that is damaged, incomplete, of a newer format, or
 // not the one that was asked for. The program exits with status 3.
@@ -114,4 +114,4 @@ std::vector<std::string> match_tensors(const SavedTensors& saved,
                                        const std::vector<LogicalTensor>& wanted,
                                        Strictness strictness);
 
-}  // namespace canzona
+}  // namespace canzona::checkpoint

@@ -10,7 +10,7 @@
 #include "canzona/base/test_folder.h"
 #include "canzona/checkpoint/test_sample.h"
 
-namespace canzona::reader_damage_test {
+namespace canzona::checkpoint::reader_damage_test {
 namespace {
 
 using ::testing::Each;
@@ -256,4 +256,4 @@ TEST_F(Damage, WithoutAnyThatVerifiesTheFirstProblemIsTold) {
 }
 
 }  // namespace
-}  // namespace canzona::reader_damage_test
+}  // namespace canzona::checkpoint::reader_damage_test

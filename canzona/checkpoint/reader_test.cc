@@ -9,7 +9,7 @@
 #include "canzona/checkpoint/test_sample.h"
 #include "canzona/shapes/safetensors.h"
 
-namespace canzona::reader_test {
+namespace canzona::checkpoint::reader_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -245,4 +245,4 @@ TEST_F(Reading, C9_GoldenCheckpointsAreRead) {
 }
 
 }  // namespace
-}  // namespace canzona::reader_test
+}  // namespace canzona::checkpoint::reader_test

@@ -10,7 +10,7 @@
 #include "canzona/base/test_folder.h"
 #include "canzona/shapes/safetensors.h"
 
-namespace canzona::safetensors_writer_test {
+namespace canzona::checkpoint::safetensors_writer_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -138,4 +138,4 @@ TEST_F(SafetensorsWriting, RefusesANameThatComesTwice) {
 }
 
 }  // namespace
-}  // namespace canzona::safetensors_writer_test
+}  // namespace canzona::checkpoint::safetensors_writer_test

@@ -17,7 +17,7 @@
 #include "canzona/base/text.h"
 #include "canzona/base/units.h"
 
-namespace canzona {
+namespace canzona::checkpoint {
 namespace {
 
 constexpr int64_t kLengthBytes = 8;
@@ -384,4 +384,4 @@ FileRecord write_side_file(const Folder& folder, const std::string& name,
   return file.finish();
 }
 
-}  // namespace canzona
+}  // namespace canzona::checkpoint

@@ -27,7 +27,7 @@
 #include "canzona/checkpoint/file_system.h"
 #include "canzona/checkpoint/manifest.h"
 
-namespace canzona {
+namespace canzona::checkpoint {
 
 // Writes a safetensors file tensor by tensor: the contents are declared first,
 // then the data is added in that order, and only a piece of it is in memory.
@@ -119,4 +119,4 @@ int64_t shard_bytes(const std::vector<BoxSource>& sources);
 FileRecord write_side_file(const Folder& folder, const std::string& name,
                            std::string_view text);
 
-}  // namespace canzona
+}  // namespace canzona::checkpoint

@@ -14,7 +14,7 @@
 #include "canzona/checkpoint/reader.h"
 #include "canzona/checkpoint/shard_writer.h"
 
-namespace canzona {
+namespace canzona::checkpoint {
 namespace {
 
 constexpr std::string_view kStepPrefix = "step_";
@@ -411,4 +411,4 @@ void PendingCheckpoint::put_in_place() {
   }
 }
 
-}  // namespace canzona
+}  // namespace canzona::checkpoint

@@ -29,7 +29,7 @@
 #include "canzona/checkpoint/file_system.h"
 #include "canzona/checkpoint/manifest.h"
 
-namespace canzona {
+namespace canzona::checkpoint {
 
 inline constexpr const char* kLatestFile = "latest";
 inline constexpr const char* kStoreLock = "canzona.lock";
@@ -159,4 +159,4 @@ class PendingCheckpoint {
   Manifest side_files_;
 };
 
-}  // namespace canzona
+}  // namespace canzona::checkpoint

@@ -11,7 +11,7 @@
 #include "canzona/checkpoint/test_faults.h"
 #include "canzona/checkpoint/test_sample.h"
 
-namespace canzona::store_faults_test {
+namespace canzona::checkpoint::store_faults_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -277,4 +277,4 @@ TEST_F(StoreFaults, C10_KilledAtEveryCallOfAPrune) {
 }
 
 }  // namespace
-}  // namespace canzona::store_faults_test
+}  // namespace canzona::checkpoint::store_faults_test

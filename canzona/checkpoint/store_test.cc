@@ -13,7 +13,7 @@
 #include "canzona/checkpoint/test_faults.h"
 #include "canzona/checkpoint/test_sample.h"
 
-namespace canzona::store_test {
+namespace canzona::checkpoint::store_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -370,4 +370,4 @@ TEST_F(Store, C12_OneWriterAtATime) {
 }
 
 }  // namespace
-}  // namespace canzona::store_test
+}  // namespace canzona::checkpoint::store_test

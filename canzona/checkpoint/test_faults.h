@@ -15,7 +15,7 @@
 
 #include "canzona/checkpoint/file_system.h"
 
-namespace canzona {
+namespace canzona::checkpoint {
 
 struct Fault {
   enum Kind { kNone, kError, kShortWrite, kKill } kind = kNone;
@@ -96,4 +96,4 @@ class FaultyFileSystem : public FileSystem {
   bool hit_ = false;
 };
 
-}  // namespace canzona
+}  // namespace canzona::checkpoint

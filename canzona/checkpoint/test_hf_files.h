@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-namespace canzona {
+namespace canzona::checkpoint {
 
 struct RawTensor {
   std::string name;
@@ -60,4 +60,4 @@ inline std::string raw_index(
   return R"({"metadata": {"total_size": 1}, "weight_map": {)" + map + "}}";
 }
 
-}  // namespace canzona
+}  // namespace canzona::checkpoint

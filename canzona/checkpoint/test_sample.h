@@ -16,7 +16,7 @@
 #include "canzona/checkpoint/shard_writer.h"
 #include "canzona/checkpoint/store.h"
 
-namespace canzona {
+namespace canzona::checkpoint {
 
 inline std::vector<LogicalTensor> sample_tensors() {
   return {{"model/layers.0.w", DType::kFp32, {7, 5}},
@@ -137,4 +137,4 @@ inline CheckpointReader newest_verified(const Folder& store, int threads,
           notes.empty() ? "" : notes.front()));
 }
 
-}  // namespace canzona
+}  // namespace canzona::checkpoint

@@ -7,7 +7,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 
-namespace canzona {
+namespace canzona::checkpoint {
 namespace {
 
 constexpr std::string_view kHeadName = "lm_head.weight";
@@ -191,4 +191,4 @@ std::unique_ptr<WeightSource> checkpoint_source(CheckpointReader reader,
   return std::make_unique<CheckpointSource>(std::move(reader), model);
 }
 
-}  // namespace canzona
+}  // namespace canzona::checkpoint

@@ -19,7 +19,7 @@
 #include "canzona/checkpoint/reader.h"
 #include "canzona/shapes/tensor.h"
 
-namespace canzona {
+namespace canzona::checkpoint {
 
 // Elements from `first` on of a whole tensor of the model, in row-major order.
 struct TensorPiece {
@@ -47,4 +47,4 @@ std::unique_ptr<WeightSource> hf_source(HfFolder folder, const Model& model);
 std::unique_ptr<WeightSource> checkpoint_source(CheckpointReader reader,
                                                 const Model& model);
 
-}  // namespace canzona
+}  // namespace canzona::checkpoint

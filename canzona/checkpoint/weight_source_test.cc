@@ -12,7 +12,7 @@
 #include "canzona/checkpoint/test_hf_files.h"
 #include "canzona/shapes/architecture.h"
 
-namespace canzona::weight_source_test {
+namespace canzona::checkpoint::weight_source_test {
 namespace {
 
 using ::testing::AllOf;
@@ -261,4 +261,4 @@ TEST_F(WeightSources, TakeATiedHeadThatIsTheEmbedding) {
 }
 
 }  // namespace
-}  // namespace canzona::weight_source_test
+}  // namespace canzona::checkpoint::weight_source_test

@@ -7,7 +7,7 @@
 #include "canzona/comm/test_everything.h"
 #include "canzona/comm/test_ranks.h"
 
-namespace canzona::comm_allocations_test {
+namespace canzona::comm::comm_allocations_test {
 namespace {
 
 TEST(Allocations, NoOperationAsksForMemory) {
@@ -40,4 +40,4 @@ TEST(Allocations, ACourierNeedsNoneToPost) {
 }
 
 }  // namespace
-}  // namespace canzona::comm_allocations_test
+}  // namespace canzona::comm::comm_allocations_test

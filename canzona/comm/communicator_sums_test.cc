@@ -11,7 +11,7 @@
 #include "canzona/comm/test_pieces.h"
 #include "canzona/comm/test_ranks.h"
 
-namespace canzona::communicator_sums_test {
+namespace canzona::comm::communicator_sums_test {
 namespace {
 
 constexpr auto kRanks = {1, 2, 4, 7, 8};
@@ -136,4 +136,4 @@ TEST(AllReduce, AddsIntegersAndFindsTheLargest) {
 }
 
 }  // namespace
-}  // namespace canzona::communicator_sums_test
+}  // namespace canzona::comm::communicator_sums_test

@@ -10,7 +10,7 @@
 #include "canzona/comm/test_pieces.h"
 #include "canzona/comm/test_ranks.h"
 
-namespace canzona::communicator_test {
+namespace canzona::comm::communicator_test {
 namespace {
 
 constexpr auto kRanks = {1, 2, 4, 7, 8};
@@ -223,4 +223,4 @@ TEST(Communicator, CountsItsTraffic) {
 }
 
 }  // namespace
-}  // namespace canzona::communicator_test
+}  // namespace canzona::comm::communicator_test

@@ -9,7 +9,7 @@
 #include "canzona/comm/test_pieces.h"
 #include "canzona/comm/test_ranks.h"
 
-namespace canzona::courier_test {
+namespace canzona::comm::courier_test {
 namespace {
 
 TEST(Courier, IssuesInOrderAndTellsWhenDone) {
@@ -123,4 +123,4 @@ TEST(Courier, EndsWhatWasPostedBeforeItEnds) {
 }
 
 }  // namespace
-}  // namespace canzona::courier_test
+}  // namespace canzona::comm::courier_test

@@ -17,7 +17,7 @@
 #include "canzona/comm/test_pieces.h"
 #include "canzona/comm/thread/run_ranks.h"
 
-namespace canzona::courier_waits_test {
+namespace canzona::comm::courier_waits_test {
 namespace {
 
 using std::chrono_literals::operator""ms;
@@ -172,4 +172,4 @@ TEST(Courier, ShowsItsOperationsOnATrack) {
 }
 
 }  // namespace
-}  // namespace canzona::courier_waits_test
+}  // namespace canzona::comm::courier_waits_test

@@ -22,7 +22,7 @@
 #include "canzona/comm/test_pieces.h"
 #include "canzona/comm/thread/run_ranks.h"
 
-namespace canzona::comm_faults_test {
+namespace canzona::comm::comm_faults_test {
 namespace {
 
 using std::chrono_literals::operator""ms;
@@ -412,4 +412,4 @@ TEST(Faults, ANegativeNumberOfRanksPerNodeIsRefused) {
 }
 
 }  // namespace
-}  // namespace canzona::comm_faults_test
+}  // namespace canzona::comm::comm_faults_test

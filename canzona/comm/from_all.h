@@ -12,7 +12,7 @@
 
 #include "canzona/comm/communicator.h"
 
-namespace canzona {
+namespace canzona::comm {
 
 // Returns the numbers of rank 0, rank 1 and so on, joined.
 template <class Number>
@@ -95,4 +95,4 @@ inline double largest_of(Communicator& world, double own) {
   return std::ranges::max(one_from_all(world, own));
 }
 
-}  // namespace canzona
+}  // namespace canzona::comm

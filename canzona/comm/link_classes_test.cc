@@ -11,7 +11,7 @@
 #include "canzona/comm/test_pieces.h"
 #include "canzona/comm/test_ranks.h"
 
-namespace canzona::link_classes_test {
+namespace canzona::comm::link_classes_test {
 namespace {
 
 constexpr auto kRanks = {1, 2, 4, 7, 8};
@@ -195,4 +195,4 @@ TEST(LinkClasses, NothingIsSlowWhereNodesAreNotKnown) {
 }
 
 }  // namespace
-}  // namespace canzona::link_classes_test
+}  // namespace canzona::comm::link_classes_test

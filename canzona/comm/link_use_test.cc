@@ -5,7 +5,7 @@
 #include <random>
 #include <vector>
 
-namespace canzona::link_use_test {
+namespace canzona::comm::link_use_test {
 namespace {
 
 using Time = LinkUse::Time;
@@ -70,4 +70,4 @@ TEST(LinkUse, KeepsTheTimeOfWhatIsLongPast) {
 }
 
 }  // namespace
-}  // namespace canzona::link_use_test
+}  // namespace canzona::comm::link_use_test

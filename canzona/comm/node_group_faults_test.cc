@@ -6,7 +6,7 @@
 #include "canzona/comm/test_pieces.h"
 #include "canzona/comm/test_ranks.h"
 
-namespace canzona::node_group_faults_test {
+namespace canzona::comm::node_group_faults_test {
 namespace {
 
 // Whichever level waits for it, or for a rank that waits for it. Another rank
@@ -33,4 +33,4 @@ TEST(NodeGroup, ARankThatHasLeftIsNamedToAll) {
 }
 
 }  // namespace
-}  // namespace canzona::node_group_faults_test
+}  // namespace canzona::comm::node_group_faults_test

@@ -10,7 +10,7 @@
 #include "canzona/comm/test_pieces.h"
 #include "canzona/comm/test_ranks.h"
 
-namespace canzona::node_group_test {
+namespace canzona::comm::node_group_test {
 namespace {
 
 // Ways in which lengths of pieces differ.
@@ -271,4 +271,4 @@ TEST(NodeGroup, RefusesCountsThatDoNotFillTheBuffer) {
 }
 
 }  // namespace
-}  // namespace canzona::node_group_test
+}  // namespace canzona::comm::node_group_test

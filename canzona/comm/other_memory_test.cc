@@ -9,7 +9,7 @@
 #include "canzona/comm/test_pieces.h"
 #include "canzona/comm/thread/run_ranks.h"
 
-namespace canzona::other_memory_test {
+namespace canzona::comm::other_memory_test {
 namespace {
 
 // The host's operations, counted.
@@ -129,4 +129,4 @@ TEST(Communicator, AGroupMayHaveMemoryOfAnotherKind) {
 }
 
 }  // namespace
-}  // namespace canzona::other_memory_test
+}  // namespace canzona::comm::other_memory_test

@@ -9,7 +9,7 @@
 #include "canzona/comm/communicator.h"
 #include "canzona/comm/test_pieces.h"
 
-namespace canzona {
+namespace canzona::comm {
 
 struct Buffers {
   explicit Buffers(size_t n) : counts(n, 9), bytes(n, 36), places(n) {
@@ -56,4 +56,4 @@ inline void expect_no_allocation(Communicator& world) {
   world.barrier();
 }
 
-}  // namespace canzona
+}  // namespace canzona::comm

@@ -7,7 +7,7 @@
 
 #include "canzona/comm/wire_ops.h"
 
-namespace canzona {
+namespace canzona::comm {
 
 class HostOps : public WireOps {
  public:
@@ -35,4 +35,4 @@ class HostOps : public WireOps {
   }
 };
 
-}  // namespace canzona
+}  // namespace canzona::comm

@@ -19,7 +19,7 @@
 #include "canzona/comm/test_host_ops.h"
 #include "canzona/comm/transport.h"
 
-namespace canzona {
+namespace canzona::comm {
 
 class TestLane final : public Lane {
  public:
@@ -161,4 +161,4 @@ class TestLane final : public Lane {
   std::thread thread_;  // last, because it uses the other members
 };
 
-}  // namespace canzona
+}  // namespace canzona::comm

@@ -5,7 +5,7 @@
 
 #include "canzona/comm/node_group.h"
 
-namespace canzona {
+namespace canzona::comm {
 
 struct NodeShape {
   int nodes = 1;
@@ -24,4 +24,4 @@ inline NodeGroup found_nodes(Communicator& world, const NodeShape& shape) {
   return {std::move(inside), std::move(across), cpu_wire_ops()};
 }
 
-}  // namespace canzona
+}  // namespace canzona::comm

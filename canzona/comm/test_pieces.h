@@ -11,8 +11,9 @@
 #include <vector>
 
 #include "canzona/base/random.h"
+#include "canzona/base/rooms.h"
 
-namespace canzona {
+namespace canzona::comm {
 
 template <class T>
 std::span<std::byte> bytes_of(std::vector<T>& values) {
@@ -72,4 +73,4 @@ inline bool same_bits(float a, float b) {
   return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
 }
 
-}  // namespace canzona
+}  // namespace canzona::comm

@@ -2,11 +2,11 @@
 
 #include "canzona/comm/thread/run_ranks.h"
 
-namespace canzona {
+namespace canzona::comm {
 
 void run_test_ranks(int num_ranks, const CommunicatorOptions& options,
                     const std::function<void(Communicator& world)>& function) {
   run_ranks(num_ranks, {.communicator = options}, function);
 }
 
-}  // namespace canzona
+}  // namespace canzona::comm

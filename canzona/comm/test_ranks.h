@@ -11,7 +11,7 @@
 
 #include "canzona/comm/communicator.h"
 
-namespace canzona {
+namespace canzona::comm {
 
 void run_test_ranks(int num_ranks, const CommunicatorOptions& options,
                     const std::function<void(Communicator& world)>& function);
@@ -21,4 +21,4 @@ inline void run_test_ranks(
   run_test_ranks(num_ranks, {}, function);
 }
 
-}  // namespace canzona
+}  // namespace canzona::comm

@@ -7,7 +7,7 @@
 #include "canzona/base/error.h"
 #include "canzona/comm/test_pieces.h"
 
-namespace canzona::tree_sum_test {
+namespace canzona::comm::tree_sum_test {
 namespace {
 
 std::vector<float> summed(const std::vector<std::vector<float>>& ranks) {
@@ -54,4 +54,4 @@ TEST(TreeSum, OfNothingIsOurMistake) {
 }
 
 }  // namespace
-}  // namespace canzona::tree_sum_test
+}  // namespace canzona::comm::tree_sum_test

@@ -9,7 +9,7 @@
 #include "canzona/base/units.h"
 #include "canzona/comm/test_pieces.h"
 
-namespace canzona::wire_ops_test {
+namespace canzona::comm::wire_ops_test {
 namespace {
 
 template <class T>
@@ -61,4 +61,4 @@ TEST(WireOps, KeepWhatIsNotFinite) {
 }
 
 }  // namespace
-}  // namespace canzona::wire_ops_test
+}  // namespace canzona::comm::wire_ops_test

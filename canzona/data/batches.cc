@@ -9,7 +9,7 @@
 #include "canzona/base/random.h"
 #include "canzona/base/text.h"
 
-namespace canzona {
+namespace canzona::data {
 namespace {
 
 int64_t held_out_tokens(int64_t size, double share) {
@@ -102,4 +102,4 @@ int64_t Permutation::operator()(int64_t i) const {
   return static_cast<int64_t>(value);
 }
 
-}  // namespace canzona
+}  // namespace canzona::data

@@ -15,7 +15,7 @@
 
 #include "canzona/data/token_source.h"
 
-namespace canzona {
+namespace canzona::data {
 
 struct BatchOptions {
   int64_t length = 0;
@@ -69,4 +69,4 @@ class Permutation {
   int half_bits_;
 };
 
-}  // namespace canzona
+}  // namespace canzona::data

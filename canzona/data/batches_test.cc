@@ -9,7 +9,7 @@
 
 #include "canzona/base/error.h"
 
-namespace canzona::batches_test {
+namespace canzona::data::batches_test {
 namespace {
 
 using testing::AllOf;
@@ -111,4 +111,4 @@ TEST(Batches, RefusesTooFewTokensAndOddShares) {
 }
 
 }  // namespace
-}  // namespace canzona::batches_test
+}  // namespace canzona::data::batches_test

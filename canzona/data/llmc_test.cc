@@ -7,7 +7,7 @@
 #include "canzona/base/error.h"
 #include "canzona/data/test_files.h"
 
-namespace canzona::llmc_test {
+namespace canzona::data::llmc_test {
 namespace {
 
 using testing::AllOf;
@@ -62,4 +62,4 @@ TEST(Llmc, RefusesOtherMagicVersionAndCount) {
 }
 
 }  // namespace
-}  // namespace canzona::llmc_test
+}  // namespace canzona::data::llmc_test

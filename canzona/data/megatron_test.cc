@@ -7,7 +7,7 @@
 #include "canzona/base/error.h"
 #include "canzona/data/test_files.h"
 
-namespace canzona::data_megatron_test {
+namespace canzona::data::data_megatron_test {
 namespace {
 
 using testing::AllOf;
@@ -98,4 +98,4 @@ TEST(MegatronIndex, RefusesSequencesOutsideTheBin) {
 }
 
 }  // namespace
-}  // namespace canzona::data_megatron_test
+}  // namespace canzona::data::data_megatron_test

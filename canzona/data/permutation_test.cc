@@ -9,7 +9,7 @@
 
 #include "canzona/base/error.h"
 
-namespace canzona::permutation_test {
+namespace canzona::data::permutation_test {
 namespace {
 
 std::vector<int64_t> order_of(int64_t n, uint64_t key) {
@@ -75,4 +75,4 @@ TEST(Permutation, RefusesNumbersOutside) {
 }
 
 }  // namespace
-}  // namespace canzona::permutation_test
+}  // namespace canzona::data::permutation_test

@@ -17,7 +17,7 @@
 #include "canzona/base/random.h"
 #include "canzona/base/text.h"
 
-namespace canzona {
+namespace canzona::data {
 namespace {
 
 constexpr uint64_t kWordSeed = 0x63616E7A6F6E61;  // the words are always the
@@ -519,4 +519,4 @@ std::unique_ptr<TokenSource> tokenize(std::unique_ptr<TokenSource> text,
   return std::make_unique<TokenizedSource>(std::move(text), tokenizer);
 }
 
-}  // namespace canzona
+}  // namespace canzona::data

@@ -9,7 +9,7 @@
 #include "canzona/base/digest.h"
 #include "canzona/base/text.h"
 
-namespace canzona::synthetic_test {
+namespace canzona::data::synthetic_test {
 namespace {
 
 constexpr int64_t kSize = 1 << 18;
@@ -84,4 +84,4 @@ TEST(Synthetic, IsASourceOfTokens) {
 }
 
 }  // namespace
-}  // namespace canzona::synthetic_test
+}  // namespace canzona::data::synthetic_test

@@ -12,7 +12,7 @@
 #include "canzona/base/test_folder.h"
 #include "canzona/data/token_source.h"
 
-namespace canzona {
+namespace canzona::data {
 
 template <class Number>
 void put(std::string& bytes, Number number) {
@@ -62,4 +62,4 @@ inline std::vector<int32_t> bytes_of(std::string_view text) {
   return all;
 }
 
-}  // namespace canzona
+}  // namespace canzona::data

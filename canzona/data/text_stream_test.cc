@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace canzona::text_stream_test {
+namespace canzona::data::text_stream_test {
 namespace {
 
 TEST(TextStream, GivesWholeCharactersByteByByte) {
@@ -36,4 +36,4 @@ TEST(TextStream, ControlCharactersReachNoTerminal) {
 }
 
 }  // namespace
-}  // namespace canzona::text_stream_test
+}  // namespace canzona::data::text_stream_test

@@ -16,7 +16,7 @@
 #include "canzona/base/files.h"
 #include "canzona/base/text.h"
 
-namespace canzona {
+namespace canzona::data {
 namespace {
 
 template <class Number>
@@ -565,4 +565,4 @@ std::string digest_of(const TokenSource& tokens) {
   return sha256_hex(parts);
 }
 
-}  // namespace canzona
+}  // namespace canzona::data

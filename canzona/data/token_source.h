@@ -18,7 +18,7 @@
 
 #include "canzona/data/tokenizer.h"
 
-namespace canzona {
+namespace canzona::data {
 
 // Tokens as stored in files: consecutive integers of some width, at any
 // alignment. Reading checks each of them against the vocabulary.
@@ -185,4 +185,4 @@ std::unique_ptr<TokenSource> tokenize(std::unique_ptr<TokenSource> text,
 // Computes TokenSource::digest() for any source.
 std::string digest_of(const TokenSource& tokens);
 
-}  // namespace canzona
+}  // namespace canzona::data

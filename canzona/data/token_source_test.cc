@@ -8,7 +8,7 @@
 #include "canzona/base/files.h"
 #include "canzona/data/test_files.h"
 
-namespace canzona::token_source_test {
+namespace canzona::data::token_source_test {
 namespace {
 
 using testing::AllOf;
@@ -207,4 +207,4 @@ TEST(OpenTokens, CanBeReadByManyThreads) {
 }
 
 }  // namespace
-}  // namespace canzona::token_source_test
+}  // namespace canzona::data::token_source_test

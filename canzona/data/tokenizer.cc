@@ -11,7 +11,7 @@
 #include "canzona/data/tokenizer_file.h"
 #include "canzona/data/unicode.h"
 
-namespace canzona {
+namespace canzona::data {
 namespace {
 
 // One character; bytes that are not UTF-8 are `kOther`.
@@ -359,4 +359,4 @@ Tokenizer load_tokenizer(const std::string& path) {
   return parse_tokenizer(read_tokenizer_file(path), tokenizer_file(path));
 }
 
-}  // namespace canzona
+}  // namespace canzona::data

@@ -24,7 +24,9 @@
 #include <string_view>
 #include <vector>
 
-namespace canzona {
+#include "canzona/base/rooms.h"
+
+namespace canzona::data {
 
 struct TokenizerData;  // the contents of the file (tokenizer_file.h)
 
@@ -85,4 +87,4 @@ Tokenizer load_tokenizer(const std::string& path);
 // Reads the whole file that such a path names.
 std::string read_tokenizer_file(const std::string& path);
 
-}  // namespace canzona
+}  // namespace canzona::data

@@ -10,7 +10,7 @@
 #include "canzona/base/json_reader.h"
 #include "canzona/base/text.h"
 
-namespace canzona {
+namespace canzona::data {
 namespace {
 
 constexpr int64_t kFreeTokens = 4096;  // unused numbers that are tolerated
@@ -539,4 +539,4 @@ TokenizerData read_tokenizer_json(std::string_view json,
   return TokenizerReader(json, file).read();
 }
 
-}  // namespace canzona
+}  // namespace canzona::data

@@ -11,7 +11,7 @@
 
 #include "canzona/data/unicode.h"
 
-namespace canzona {
+namespace canzona::data {
 
 // Names of tokens that are looked for in a text before anything else. Where
 // several begin at the same position, the longest one wins.
@@ -88,4 +88,4 @@ struct TokenizerData {
 TokenizerData read_tokenizer_json(std::string_view json,
                                   const std::string& file);
 
-}  // namespace canzona
+}  // namespace canzona::data

@@ -11,7 +11,7 @@
 #include "canzona/data/token_source.h"
 #include "canzona/data/unicode.h"
 
-namespace canzona::tokenizer_test {
+namespace canzona::data::tokenizer_test {
 namespace {
 
 using testing::AllOf;
@@ -352,4 +352,4 @@ TEST(BadTokenizer, EveryTruncationIsRefused) {
 }
 
 }  // namespace
-}  // namespace canzona::tokenizer_test
+}  // namespace canzona::data::tokenizer_test

@@ -9,7 +9,7 @@
 #include "canzona/base/text.h"
 #include "canzona/data/generated/unicode_tables.inc"
 
-namespace canzona {
+namespace canzona::data {
 namespace {
 
 constexpr size_t kCodes = 0x110000;
@@ -260,4 +260,4 @@ std::string TextStream::add(std::string_view bytes) {
 
 std::string TextStream::finish() { return take(true); }
 
-}  // namespace canzona
+}  // namespace canzona::data

@@ -13,7 +13,7 @@
 #include <string>
 #include <string_view>
 
-namespace canzona {
+namespace canzona::data {
 
 enum class UnicodeClass : uint8_t { kOther, kLetter, kNumber, kSpace };
 
@@ -75,4 +75,4 @@ std::span<const CodeRange> number_ranges();
 std::span<const ClassRange> combining_ranges();
 std::span<const Decomposition> decompositions();
 
-}  // namespace canzona
+}  // namespace canzona::data

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace canzona::unicode_test {
+namespace canzona::data::unicode_test {
 namespace {
 
 TEST(UnicodeClass, LettersNumbersAndSpaces) {
@@ -64,4 +64,4 @@ TEST(AppendUtf8, WritesAllLengths) {
 }
 
 }  // namespace
-}  // namespace canzona::unicode_test
+}  // namespace canzona::data::unicode_test

@@ -7,7 +7,7 @@
 
 #include "canzona/base/error.h"
 
-namespace canzona::arena_test {
+namespace canzona::linalg::arena_test {
 namespace {
 
 bool aligned(const std::byte* block) {
@@ -136,4 +136,4 @@ TEST(Arena, ReservesWhatItIsTold) {
 }
 
 }  // namespace
-}  // namespace canzona::arena_test
+}  // namespace canzona::linalg::arena_test

@@ -19,7 +19,7 @@
 
 #include "canzona/linalg/engine.h"
 
-namespace canzona {
+namespace canzona::linalg {
 
 // All functions may be called more often than the work is done. Those of a
 // replay run on a thread of the device's while nobody else may use the engine,
@@ -63,4 +63,4 @@ class CapturedPart {
 // result.
 std::unique_ptr<CapturedPart> add_to_capture(Engine& engine, CapturedWork work);
 
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -7,7 +7,7 @@
 
 #include "canzona/base/text.h"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 // The four functions of NVML that are needed. It is part of the driver, which
@@ -70,4 +70,4 @@ std::vector<std::string> visible_gpus(const char* variable,
   return gpus;
 }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

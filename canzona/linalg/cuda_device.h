@@ -13,7 +13,9 @@
 #include <string>
 #include <vector>
 
-namespace canzona {
+#include "canzona/base/rooms.h"
+
+namespace canzona::linalg {
 
 struct CudaDeviceInfo {
   std::string name;  // "NVIDIA H200"
@@ -104,4 +106,4 @@ std::vector<std::string> all_gpus();
 std::vector<std::string> visible_gpus(const char* variable,
                                       const std::vector<std::string>& all);
 
-}  // namespace canzona
+}  // namespace canzona::linalg

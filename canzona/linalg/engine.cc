@@ -11,6 +11,7 @@
 #include "canzona/linalg/host_side.h"
 
 namespace canzona {
+using namespace linalg;
 namespace {
 
 // One scalar for all matrices of a batch, without allocating for small ones.

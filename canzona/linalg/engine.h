@@ -66,7 +66,9 @@ struct ConstOrders {
 };
 
 class Engine;
+namespace linalg {
 class HostSide;
+}
 
 // A number that device work reports to this process: each wait is for one post.
 class Notice {
@@ -377,12 +379,13 @@ class Engine {
   void scale(Run run, double factor, int64_t count);
 
  private:
-  HostSide& host_side();
+  linalg::HostSide& host_side();
 
   Memory& memory_;
   Arena arena_;
   std::vector<Stretch> looked_at_;
-  std::unique_ptr<HostSide> host_side_;  // made by the first call that needs it
+  std::unique_ptr<linalg::HostSide>
+      host_side_;  // made by the first call that needs it
 };
 
 // Kernels for bf16 that this machine supports, best first; for tests and

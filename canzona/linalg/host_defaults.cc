@@ -7,6 +7,7 @@
 #include "canzona/linalg/host_side.h"
 
 namespace canzona {
+using namespace linalg;
 
 // Products and decompositions.
 

@@ -11,7 +11,7 @@
 #include "canzona/linalg/number_stream.h"
 #include "canzona/linalg/test_both_engines.h"
 
-namespace canzona::host_defaults_test {
+namespace canzona::linalg::host_defaults_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -488,4 +488,4 @@ TEST(HostDefaultsOfMatrices, AllocateNothingAfterTheFirstUse) {
 }
 
 }  // namespace
-}  // namespace canzona::host_defaults_test
+}  // namespace canzona::linalg::host_defaults_test

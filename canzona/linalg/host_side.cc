@@ -4,7 +4,7 @@
 
 #include "canzona/base/check.h"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 // Calls work(offset there, offset here, bytes) for the pieces of a layout that
@@ -142,4 +142,4 @@ void HostSide::put_back() {
       });
 }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -25,7 +25,7 @@
 #include "canzona/linalg/memory.h"
 #include "canzona/linalg/stages.h"
 
-namespace canzona {
+namespace canzona::linalg {
 
 // Marks an argument of HostSide::call() that the call writes completely.
 template <class View>
@@ -115,4 +115,4 @@ class HostSide {
   std::vector<Copy> copies_;
 };
 
-}  // namespace canzona
+}  // namespace canzona::linalg

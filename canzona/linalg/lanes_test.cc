@@ -12,7 +12,7 @@
 
 #include "canzona/base/error.h"
 
-namespace canzona::lanes_test {
+namespace canzona::linalg::lanes_test {
 namespace {
 
 Lanes cpu_lanes(int num_lanes) {
@@ -109,4 +109,4 @@ TEST(Lanes, WorkAgainAfterAFailure) {
 TEST(Lanes, NeedAtLeastOneEngine) { EXPECT_THROW(cpu_lanes(0), InternalError); }
 
 }  // namespace
-}  // namespace canzona::lanes_test
+}  // namespace canzona::linalg::lanes_test

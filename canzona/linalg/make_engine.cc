@@ -9,6 +9,7 @@
 #include "canzona/linalg/number_stream.h"
 
 namespace canzona {
+using namespace linalg;
 namespace {
 
 [[noreturn]] void refuse(std::string_view device) {
@@ -23,6 +24,10 @@ std::unique_ptr<Engine> make_engine(std::string_view device) {
   if (device == "cuda") return make_cuda_engine();
   refuse(device);
 }
+
+}  // namespace canzona
+
+namespace canzona::linalg {
 
 void fill_numbers(Engine& engine, float* to, const NumberStream& stream,
                   const NumberRows& rows) {
@@ -51,6 +56,10 @@ std::optional<NumberSums> sum_hashes(Engine& engine, const std::byte* from,
   if (engine.kind() != "cuda") return {};
   return sum_cuda_hashes(engine, from, element_bytes, seed, rows);
 }
+
+}  // namespace canzona::linalg
+
+namespace canzona {
 
 const MemoryOps& memory_ops(std::string_view device) {
   if (device == "cpu") return cpu_memory_ops();

@@ -6,7 +6,7 @@
 #include "canzona/linalg/memory.h"
 #include "canzona/linalg/number_stream.h"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 constexpr const char* kWhyNot =
@@ -15,6 +15,11 @@ constexpr const char* kWhyNot =
 
 }  // namespace
 
+}  // namespace canzona::linalg
+
+namespace canzona {
+using namespace linalg;
+
 std::unique_ptr<Engine> make_cuda_engine() { throw UsageError(kWhyNot); }
 std::unique_ptr<Engine> make_cuda_engine(int /*device*/, void* /*stream*/,
                                          Memory* /*scratch*/) {
@@ -22,6 +27,10 @@ std::unique_ptr<Engine> make_cuda_engine(int /*device*/, void* /*stream*/,
 }
 
 const MemoryOps& cuda_memory_ops() { throw UsageError(kWhyNot); }
+
+}  // namespace canzona
+
+namespace canzona::linalg {
 
 std::unique_ptr<CapturedPart> add_to_capture(Engine& /*engine*/,
                                              CapturedWork /*work*/) {
@@ -59,4 +68,4 @@ int64_t cuda_free_bytes() { return 0; }
 
 CudaRates measure_cuda_rates() { throw UsageError(kWhyNot); }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -16,6 +16,8 @@
 #include <cstring>
 #include <optional>
 
+#include "canzona/base/rooms.h"
+
 #ifdef __CUDACC__
 #define CANZONA_EVERYWHERE __host__ __device__
 #else
@@ -23,6 +25,10 @@
 #endif
 
 namespace canzona {
+class Engine;
+}
+
+namespace canzona::linalg {
 
 struct NumberStream {
   enum class Kind {
@@ -83,7 +89,6 @@ struct NumberRows {
   int64_t row_stride = 0;
 };
 
-class Engine;
 void fill_numbers(Engine& engine, float* to, const NumberStream& stream,
                   const NumberRows& rows);
 
@@ -106,6 +111,6 @@ NumberSums sum_cuda_hashes(Engine& engine, const std::byte* from,
                            int64_t element_bytes, uint64_t seed,
                            const NumberRows& rows);
 
-}  // namespace canzona
+}  // namespace canzona::linalg
 
 #undef CANZONA_EVERYWHERE

@@ -3,7 +3,7 @@
 //   of_type<Real>(spotrf_, dpotrf_)("U", &n, a, &stride, &info, 1);
 #pragma once
 
-namespace canzona {
+namespace canzona::linalg {
 
 template <class Real, class Fp32, class Fp64>
 constexpr auto of_type(Fp32* fp32, Fp64* fp64) {
@@ -13,4 +13,4 @@ constexpr auto of_type(Fp32* fp32, Fp64* fp64) {
     return fp64;
 }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

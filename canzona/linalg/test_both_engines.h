@@ -19,7 +19,7 @@
 #include "canzona/linalg/engine.h"
 #include "canzona/linalg/test_remote_device.h"
 
-namespace canzona {
+namespace canzona::linalg {
 
 // An engine, memory of its own with numbers, and results in this process.
 class Bench {
@@ -108,4 +108,4 @@ void expect_cpu_bits(const Work& work) {
   EXPECT_EQ(there.memory(), here.memory());
 }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -36,7 +36,7 @@
 #include "canzona/base/random.h"
 #include "canzona/linalg/memory.h"
 
-namespace canzona {
+namespace canzona::linalg {
 
 class LateDevice {
  public:
@@ -335,4 +335,4 @@ class LateLane final : public MemoryLane {
   std::deque<std::atomic<uint32_t>> words_;
 };
 
-}  // namespace canzona
+}  // namespace canzona::linalg

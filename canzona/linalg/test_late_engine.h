@@ -19,7 +19,7 @@
 #include "canzona/linalg/engine.h"
 #include "canzona/linalg/test_late_device.h"
 
-namespace canzona {
+namespace canzona::linalg {
 
 struct LateMemoryHolder {
   explicit LateMemoryHolder(LateDevice& device) : late_(device) {}
@@ -602,4 +602,4 @@ class LateEngine final : private LateMemoryHolder, public Engine {
   int64_t waits_ = 0;
 };
 
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -14,7 +14,7 @@
 
 #include "canzona/linalg/memory.h"
 
-namespace canzona {
+namespace canzona::linalg {
 
 // Numbers in memory of a device.
 template <class T>
@@ -121,4 +121,4 @@ inline void expect_same_bits(const MemoryOps& ops, const MemoryOps& right) {
       });
 }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -21,11 +21,12 @@
 #include <type_traits>
 
 #include "canzona/base/check.h"
+#include "canzona/base/rooms.h"
 #include "canzona/linalg/engine.h"
 #include "canzona/linalg/memory.h"
 #include "canzona/linalg/operand.h"
 
-namespace canzona {
+namespace canzona::linalg {
 
 class RemoteMemory final : public Memory {
  public:
@@ -259,4 +260,4 @@ class MinimalEngine : private RemoteMemoryHolder, public Engine {
   std::unique_ptr<Algebra> algebras_[4];
 };
 
-}  // namespace canzona
+}  // namespace canzona::linalg

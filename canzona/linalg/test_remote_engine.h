@@ -12,7 +12,7 @@
 #include "canzona/linalg/engine.h"
 #include "canzona/linalg/test_remote_device.h"
 
-namespace canzona {
+namespace canzona::linalg {
 
 class RemoteEngine final : public MinimalEngine {
  public:
@@ -264,4 +264,4 @@ class RemoteEngine final : public MinimalEngine {
   int64_t fast_products_ = 0;
 };
 
-}  // namespace canzona
+}  // namespace canzona::linalg

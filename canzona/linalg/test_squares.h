@@ -13,7 +13,7 @@
 
 #include "canzona/linalg/engine.h"
 
-namespace canzona {
+namespace canzona::linalg {
 
 __extension__ using UInt128 = unsigned __int128;
 
@@ -80,4 +80,4 @@ inline std::vector<Engine::Stretch> cut_runs(const float* values, int64_t count,
   return runs;
 }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

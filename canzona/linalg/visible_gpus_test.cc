@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace canzona::visible_gpus_test {
+namespace canzona::linalg::visible_gpus_test {
 namespace {
 
 using testing::ElementsAre;
@@ -28,4 +28,4 @@ TEST(VisibleGpus, MayBeNumbersAlone) {
 }
 
 }  // namespace
-}  // namespace canzona::visible_gpus_test
+}  // namespace canzona::linalg::visible_gpus_test

@@ -7,7 +7,7 @@
 
 #include "canzona/base/error.h"
 
-namespace canzona::wide_sum_test {
+namespace canzona::linalg::wide_sum_test {
 namespace {
 
 constexpr uint64_t kAll = std::numeric_limits<uint64_t>::max();
@@ -48,4 +48,4 @@ TEST(CheckSquaresFit, RefusesWhatIsNotFiniteAndForeignExponents) {
 }
 
 }  // namespace
-}  // namespace canzona::wide_sum_test
+}  // namespace canzona::linalg::wide_sum_test

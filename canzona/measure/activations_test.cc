@@ -8,7 +8,7 @@
 
 #include "canzona/model/decoder_memory.h"
 
-namespace canzona::trials_activations_test {
+namespace canzona::measure::trials_activations_test {
 namespace {
 
 // The estimate leaves out attention's scratch for one sequence, which does not
@@ -83,4 +83,4 @@ TEST(EstimatedActivations, AreNearWhatTheDecoderReserves) {
 }
 
 }  // namespace
-}  // namespace canzona::trials_activations_test
+}  // namespace canzona::measure::trials_activations_test

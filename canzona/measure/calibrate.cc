@@ -15,7 +15,7 @@
 #include "canzona/measure/step_times.h"
 #include "canzona/rules/optimizer.h"
 
-namespace canzona {
+namespace canzona::measure {
 namespace {
 
 double least_of(const std::vector<double>& values) {
@@ -341,4 +341,4 @@ std::string calibrate(const CalibrateRequest& request,
   return json.take() + "\n";
 }
 
-}  // namespace canzona
+}  // namespace canzona::measure

@@ -16,7 +16,7 @@
 #include "canzona/plan/plan.h"
 #include "canzona/rules/facts.h"
 
-namespace canzona {
+namespace canzona::measure {
 
 // Measures how long a rule takes for one matrix and how fast element-wise
 // passes are, while all ranks of a group do the same.
@@ -81,4 +81,4 @@ CalibrateRequest calibration_for(const Plan& plan);
 std::string calibrate(const CalibrateRequest& request,
                       const MachineInfo& machine, const Progress& progress);
 
-}  // namespace canzona
+}  // namespace canzona::measure

@@ -9,9 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "canzona/base/rooms.h"
 #include "canzona/base/text.h"
 
-namespace canzona {
+namespace canzona::measure {
 
 inline double seconds_on(clockid_t clock) {
   timespec now{};
@@ -89,4 +90,4 @@ class Phases {
   double began_ = 0;
 };
 
-}  // namespace canzona
+}  // namespace canzona::measure

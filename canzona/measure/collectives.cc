@@ -15,7 +15,7 @@
 #include "canzona/linalg/memory.h"
 #include "canzona/runtime/engine_lanes.h"
 
-namespace canzona {
+namespace canzona::measure {
 namespace {
 
 using CollectiveClock = std::chrono::steady_clock;
@@ -289,4 +289,4 @@ Collectives measure_collectives(const CollectivesRequest& request) {
   });
 }
 
-}  // namespace canzona
+}  // namespace canzona::measure

@@ -15,7 +15,7 @@
 #include "canzona/comm/transport.h"
 #include "canzona/measure/rank_runner.h"
 
-namespace canzona {
+namespace canzona::measure {
 
 struct CollectivesRequest {
   RankRunner run;
@@ -49,4 +49,4 @@ struct Collectives {
 // ranks.
 Collectives measure_collectives(const CollectivesRequest& request);
 
-}  // namespace canzona
+}  // namespace canzona::measure

@@ -5,7 +5,7 @@
 
 #include "canzona/base/error.h"
 
-namespace canzona::collectives_test {
+namespace canzona::measure::collectives_test {
 namespace {
 
 TEST(Collectives, EveryOperationIsTimedWithWhatItSends) {
@@ -42,4 +42,4 @@ TEST(Collectives, ABufferHasSomethingForEveryPairOfRanks) {
 }
 
 }  // namespace
-}  // namespace canzona::collectives_test
+}  // namespace canzona::measure::collectives_test

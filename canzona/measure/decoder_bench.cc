@@ -12,7 +12,7 @@
 #include "canzona/model/decoder.h"
 #include "canzona/sim/workload.h"
 
-namespace canzona {
+namespace canzona::measure {
 namespace {
 
 // Random numbers in place of what a runtime holds.
@@ -240,4 +240,4 @@ DecoderBench bench_decoder(const DecoderConfig& config, const std::string& name,
   return out;
 }
 
-}  // namespace canzona
+}  // namespace canzona::measure

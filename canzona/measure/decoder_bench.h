@@ -11,7 +11,7 @@
 
 #include "canzona/model/decoder_config.h"
 
-namespace canzona {
+namespace canzona::measure {
 
 struct DecoderBench {
   std::string engine;
@@ -38,4 +38,4 @@ DecoderBench bench_decoder(const DecoderConfig& config, const std::string& name,
 // the causal half of attention.
 double flops_per_token(const Model& shapes, const DecoderConfig& config);
 
-}  // namespace canzona
+}  // namespace canzona::measure

@@ -11,7 +11,7 @@
 #include "canzona/base/random.h"
 #include "canzona/linalg/engine.h"
 
-namespace canzona {
+namespace canzona::measure {
 
 class DeviceMemory : public EngineMemory {
  public:
@@ -49,4 +49,4 @@ class DeviceMemory : public EngineMemory {
   }
 };
 
-}  // namespace canzona
+}  // namespace canzona::measure

@@ -8,7 +8,7 @@
 #include "canzona/linalg/test_late_engine.h"
 #include "canzona/measure/test_bench.h"
 
-namespace canzona::device_trial_test {
+namespace canzona::measure::device_trial_test {
 namespace {
 
 class DeviceTrial : public testing::Test {
@@ -85,4 +85,4 @@ TEST_F(DeviceTrial, TimeCanStandForProducts) {
 }
 
 }  // namespace
-}  // namespace canzona::device_trial_test
+}  // namespace canzona::measure::device_trial_test

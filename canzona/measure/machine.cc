@@ -29,7 +29,7 @@
 #include "canzona/measure/step_times.h"
 #include "canzona/rules/facts.h"
 
-namespace canzona {
+namespace canzona::measure {
 namespace {
 
 constexpr int64_t kElements = int64_t{1} << 24;
@@ -321,4 +321,4 @@ DiskInfo measure_disk(const std::string& folder, int64_t bytes) {
   return disk;
 }
 
-}  // namespace canzona
+}  // namespace canzona::measure

@@ -12,7 +12,7 @@
 #include "canzona/measure/rank_runner.h"
 #include "canzona/plan/plan.h"
 
-namespace canzona {
+namespace canzona::measure {
 
 struct MachineInfo {
   std::string cpu;  // "Intel(R) Xeon(R) Processor"
@@ -88,4 +88,4 @@ struct DiskInfo {
 DiskInfo measure_disk(const std::string& folder,
                       int64_t bytes = int64_t{64} << 20);
 
-}  // namespace canzona
+}  // namespace canzona::measure

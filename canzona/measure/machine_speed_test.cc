@@ -7,7 +7,7 @@
 #include "canzona/plan/testing/test_toy_model.h"
 #include "canzona/rules/facts.h"
 
-namespace canzona::machine_speed_test {
+namespace canzona::measure::machine_speed_test {
 namespace {
 
 Plan speed_test_plan(const std::string& mesh) {
@@ -67,4 +67,4 @@ TEST(MachineSpeed, IsMeasuredOnThreads) {
 }
 
 }  // namespace
-}  // namespace canzona::machine_speed_test
+}  // namespace canzona::measure::machine_speed_test

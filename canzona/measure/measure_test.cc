@@ -6,7 +6,7 @@
 #include "canzona/measure/machine.h"
 #include "canzona/plan/cost/cost_table.h"
 
-namespace canzona::measure_test {
+namespace canzona::measure::measure_test {
 namespace {
 
 using ::testing::AllOf;
@@ -114,4 +114,4 @@ TEST(Calibrate, NeverStoresTheTimesOfAFallbackCore) {
 }
 
 }  // namespace
-}  // namespace canzona::measure_test
+}  // namespace canzona::measure::measure_test

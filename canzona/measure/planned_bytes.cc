@@ -6,7 +6,7 @@
 
 #include "canzona/plan/schedule/entries.h"
 
-namespace canzona {
+namespace canzona::measure {
 namespace {
 
 double port_seconds(const WireBytes& bytes, const LinkModel& link) {
@@ -77,4 +77,4 @@ PlannedBytes planned_bytes(const Plan& plan, DType wire,
   });
 }
 
-}  // namespace canzona
+}  // namespace canzona::measure

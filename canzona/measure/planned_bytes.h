@@ -19,7 +19,7 @@
 #include "canzona/plan/schedule/iteration.h"
 #include "canzona/runtime/runtime.h"
 
-namespace canzona {
+namespace canzona::measure {
 
 struct PlannedBytes {
   std::vector<WireBytes> ranks;  // of the whole world
@@ -39,4 +39,4 @@ PlannedBytes planned_bytes(const Plan& plan, DType wire,
 PlannedBytes planned_bytes(const Plan& plan, DType wire,
                            int64_t num_micro_batches);
 
-}  // namespace canzona
+}  // namespace canzona::measure

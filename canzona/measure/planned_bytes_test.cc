@@ -4,7 +4,7 @@
 
 #include "canzona/measure/test_bench.h"
 
-namespace canzona::planned_bytes_test {
+namespace canzona::measure::planned_bytes_test {
 namespace {
 
 int64_t parameter_bytes(const Plan& plan) {
@@ -62,4 +62,4 @@ TEST(PlannedBytes, TakeWhatTheBusiestPortTakes) {
 }
 
 }  // namespace
-}  // namespace canzona::planned_bytes_test
+}  // namespace canzona::measure::planned_bytes_test

@@ -15,7 +15,7 @@
 #include "canzona/measure/device_memory.h"
 #include "canzona/measure/step_times.h"
 
-namespace canzona {
+namespace canzona::measure {
 
 bool is_too_fast(const Link& link, double copy_bytes_per_second) {
   return link &&
@@ -185,4 +185,4 @@ MachineLimits measure_limits(Communicator& world, Engine& engine) {
   return {flops, copies, measure_shared_meetings(world, engine)};
 }
 
-}  // namespace canzona
+}  // namespace canzona::measure

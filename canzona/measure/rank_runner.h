@@ -16,7 +16,7 @@
 #include "canzona/linalg/engine.h"
 #include "canzona/plan/plan.h"
 
-namespace canzona {
+namespace canzona::measure {
 
 using Link = std::optional<LinkModel>;
 
@@ -92,4 +92,4 @@ struct MachineLimits {
 };
 MachineLimits measure_limits(Communicator& world, Engine& engine);
 
-}  // namespace canzona
+}  // namespace canzona::measure

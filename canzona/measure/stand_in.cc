@@ -10,7 +10,7 @@
 #include "canzona/plan/schedule/modules.h"
 #include "canzona/runtime/gradients.h"
 
-namespace canzona {
+namespace canzona::measure {
 
 std::vector<double> module_shares(const Plan& plan, const Coordinates& at,
                                   double seconds) {
@@ -158,4 +158,4 @@ void set_first_parameter(Runtime& runtime, Engine& engine, int32_t tensor) {
   runtime.set_parameter_there(tensor, shard);
 }
 
-}  // namespace canzona
+}  // namespace canzona::measure

@@ -24,7 +24,7 @@
 #include "canzona/plan/schedule/rank_group.h"
 #include "canzona/runtime/runtime.h"
 
-namespace canzona {
+namespace canzona::measure {
 
 // The work of one micro-batch.
 struct ModuleCompute {
@@ -74,4 +74,4 @@ class StandIn {
 // Gives the rank's shard of a tensor its initial numbers, on the engine.
 void set_first_parameter(Runtime& runtime, Engine& engine, int32_t tensor);
 
-}  // namespace canzona
+}  // namespace canzona::measure

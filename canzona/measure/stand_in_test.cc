@@ -11,7 +11,7 @@
 #include "canzona/measure/test_bench.h"
 #include "canzona/plan/schedule/modules.h"
 
-namespace canzona::stand_in_test {
+namespace canzona::measure::stand_in_test {
 namespace {
 
 TEST(StandIn, SharesAnIterationAmongTheModulesOfAStage) {
@@ -72,4 +72,4 @@ TEST(StandIn, ProductsNeedRanksThatDoNotWait) {
 }
 
 }  // namespace
-}  // namespace canzona::stand_in_test
+}  // namespace canzona::measure::stand_in_test

@@ -13,7 +13,7 @@
 #include "canzona/plan/schedule/rank_group.h"
 #include "canzona/sim/plan_iteration.h"
 
-namespace canzona {
+namespace canzona::measure {
 namespace {
 
 constexpr double kComputePerStep = 2;
@@ -74,7 +74,7 @@ void check_gpu_memory(const StepBenchRequest& request, const Plan& plan) {
 }
 
 PlannedBytes planned_bytes(const StepBenchRequest& request, const Plan& plan) {
-  return planned_bytes(plan, request.trial.runtime.wire,
+  return measure::planned_bytes(plan, request.trial.runtime.wire,
                        request.trial.micro_batches);
 }
 
@@ -304,4 +304,4 @@ StepBench run_step_bench(const StepBenchRequest& request) {
   return bench;
 }
 
-}  // namespace canzona
+}  // namespace canzona::measure

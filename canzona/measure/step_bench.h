@@ -27,7 +27,7 @@
 #include "canzona/plan/predict/predict.h"
 #include "canzona/plan/zero.h"
 
-namespace canzona {
+namespace canzona::measure {
 
 struct StepChoice {
   std::string strategy;
@@ -115,4 +115,4 @@ void require_gpu_memory(const std::string& strategy, int num_ranks,
 // planned.
 StepBench run_step_bench(const StepBenchRequest& request);
 
-}  // namespace canzona
+}  // namespace canzona::measure

@@ -6,7 +6,7 @@
 #include "canzona/base/error.h"
 #include "canzona/measure/test_bench.h"
 
-namespace canzona::step_bench_test {
+namespace canzona::measure::step_bench_test {
 namespace {
 
 using testing::SizeIs;
@@ -153,4 +153,4 @@ TEST(StepBench, WhatDoesNotFitIntoAGpuIsRefusedWithAllNumbers) {
 }
 
 }  // namespace
-}  // namespace canzona::step_bench_test
+}  // namespace canzona::measure::step_bench_test

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-namespace canzona {
+namespace canzona::measure {
 
 double median_of(std::vector<double> values) {
   if (values.empty()) return 0;
@@ -41,4 +41,4 @@ std::vector<double> slowest(const std::vector<std::vector<double>>& rows) {
   return most;
 }
 
-}  // namespace canzona
+}  // namespace canzona::measure

@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-namespace canzona {
+namespace canzona::measure {
 
 struct StepTimes {
   double median = 0;
@@ -30,4 +30,4 @@ StepTimes summarize_steps(std::span<const double> seconds, int64_t first,
 // Returns the element-wise maximum of all rows.
 std::vector<double> slowest(const std::vector<std::vector<double>>& rows);
 
-}  // namespace canzona
+}  // namespace canzona::measure

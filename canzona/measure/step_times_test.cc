@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace canzona::step_times_test {
+namespace canzona::measure::step_times_test {
 namespace {
 
 TEST(StepTimes, MeanIsOverAPeriodWhateverWasMeasured) {
@@ -40,4 +40,4 @@ TEST(StepTimes, TheSlowestRankCountsStepByStep) {
 }
 
 }  // namespace
-}  // namespace canzona::step_times_test
+}  // namespace canzona::measure::step_times_test

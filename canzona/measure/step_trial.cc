@@ -15,7 +15,7 @@
 #include "canzona/rules/options.h"
 #include "canzona/train/train_rank.h"
 
-namespace canzona {
+namespace canzona::measure {
 
 double LinkTimes::hidden_fraction() const { return share_hidden(waited, busy); }
 double LinkTimes::covered_fraction() const {
@@ -402,4 +402,4 @@ StepTrial run_step_trial(const Plan& plan, Communicator& world, Engine& engine,
   return trial;
 }
 
-}  // namespace canzona
+}  // namespace canzona::measure

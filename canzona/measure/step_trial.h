@@ -28,7 +28,7 @@
 #include "canzona/runtime/gradients.h"
 #include "canzona/runtime/runtime.h"
 
-namespace canzona {
+namespace canzona::measure {
 
 struct StepTrialRequest {
   GradientKind gradients = GradientKind::kExact;
@@ -102,4 +102,4 @@ struct StepTrial {
 StepTrial run_step_trial(const Plan& plan, Communicator& world, Engine& engine,
                          const StepTrialRequest& request);
 
-}  // namespace canzona
+}  // namespace canzona::measure

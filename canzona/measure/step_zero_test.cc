@@ -4,7 +4,7 @@
 #include "canzona/base/error.h"
 #include "canzona/measure/test_bench.h"
 
-namespace canzona::step_zero_test {
+namespace canzona::measure::step_zero_test {
 namespace {
 
 void expect_as_planned(const StepBench& bench) {
@@ -153,4 +153,4 @@ TEST(StepZero, SharesOfLinkTimesAreOfWhatWasBusy) {
 }
 
 }  // namespace
-}  // namespace canzona::step_zero_test
+}  // namespace canzona::measure::step_zero_test

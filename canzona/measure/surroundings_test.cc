@@ -7,7 +7,7 @@
 
 #include "canzona/base/test_folder.h"
 
-namespace canzona::surroundings_test {
+namespace canzona::measure::surroundings_test {
 namespace {
 
 using testing::HasSubstr;
@@ -30,4 +30,4 @@ TEST(Disk, ThatCannotBeWrittenSaysWhy) {
 }
 
 }  // namespace
-}  // namespace canzona::surroundings_test
+}  // namespace canzona::measure::surroundings_test

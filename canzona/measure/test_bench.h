@@ -8,7 +8,7 @@
 #include "canzona/measure/step_bench.h"
 #include "canzona/plan/testing/test_toy_model.h"
 
-namespace canzona {
+namespace canzona::measure {
 
 struct TestBenchWish {
   std::string mesh = "dp=2";
@@ -55,4 +55,4 @@ inline std::vector<StepChoice> all_cuts(const std::string& mesh) {
   return choices;
 }
 
-}  // namespace canzona
+}  // namespace canzona::measure

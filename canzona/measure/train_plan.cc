@@ -7,7 +7,7 @@
 #include "canzona/plan/make_plan.h"
 #include "canzona/shapes/read_model.h"
 
-namespace canzona {
+namespace canzona::measure {
 namespace {
 
 PlanOptions plan_options_of(const TrainConfig& config, const Mesh& mesh) {
@@ -159,4 +159,4 @@ TrainPlan plan_training(const TrainConfig& config,
   return made;
 }
 
-}  // namespace canzona
+}  // namespace canzona::measure

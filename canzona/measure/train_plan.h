@@ -16,7 +16,7 @@
 #include "canzona/train/config.h"
 #include "canzona/train/trainer.h"
 
-namespace canzona {
+namespace canzona::measure {
 
 struct TrainPlan {
   Plan plan;
@@ -34,4 +34,4 @@ TrainPlan plan_training(const TrainConfig& config,
 Link link_of(const TrainConfig& config);
 int32_t ranks_per_node_of(const TrainConfig& config);
 
-}  // namespace canzona
+}  // namespace canzona::measure

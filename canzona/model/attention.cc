@@ -6,7 +6,7 @@
 #include "canzona/base/check.h"
 #include "canzona/model/weights.h"
 
-namespace canzona {
+namespace canzona::model {
 namespace {
 
 // The block size of keys is a multiple of that of queries, so that a row sees
@@ -283,4 +283,4 @@ template struct AttentionSpace<double>;
 template class Attention<float>;
 template class Attention<double>;
 
-}  // namespace canzona
+}  // namespace canzona::model

@@ -21,7 +21,7 @@
 #include "canzona/model/decoder_config.h"
 #include "canzona/model/ops/table.h"
 
-namespace canzona {
+namespace canzona::model {
 
 // The norms of queries and keys, head_dim each; null if they are not normed.
 template <class Real>
@@ -151,4 +151,4 @@ class Attention {
   PastTokens<Real> past_;
 };
 
-}  // namespace canzona
+}  // namespace canzona::model

@@ -9,7 +9,7 @@
 
 #include "canzona/base/random.h"
 
-namespace canzona::attention_test {
+namespace canzona::model::attention_test {
 namespace {
 
 std::vector<double> numbers(uint64_t seed, int64_t count) {
@@ -219,4 +219,4 @@ INSTANTIATE_TEST_SUITE_P(Lengths, AttentionTest,
                          testing::Values(1, 2, 63, 64, 65, 128, 129, 200));
 
 }  // namespace
-}  // namespace canzona::attention_test
+}  // namespace canzona::model::attention_test

@@ -8,7 +8,7 @@
 
 #include "canzona/base/error.h"
 
-namespace canzona::choose_token_test {
+namespace canzona::model::choose_token_test {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -66,4 +66,4 @@ TEST(ChooseToken, RefusesLogitsOfWhichOneIsNotFinite) {
 }
 
 }  // namespace
-}  // namespace canzona::choose_token_test
+}  // namespace canzona::model::choose_token_test

@@ -10,7 +10,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 
-namespace canzona {
+namespace canzona::model {
 namespace {
 
 const DecoderConfig& checked(const DecoderConfig& config,
@@ -299,4 +299,4 @@ double Decoder<Real>::comm_seconds() const {
 template class Decoder<float>;
 template class Decoder<double>;
 
-}  // namespace canzona
+}  // namespace canzona::model

@@ -30,7 +30,7 @@
 #include "canzona/model/trained_decoder.h"
 #include "canzona/model/weights.h"
 
-namespace canzona {
+namespace canzona::model {
 
 template <class Real>
 class Decoder final : public TrainedDecoder<Real> {
@@ -154,4 +154,4 @@ class Decoder final : public TrainedDecoder<Real> {
   std::vector<double> balance_;
 };
 
-}  // namespace canzona
+}  // namespace canzona::model

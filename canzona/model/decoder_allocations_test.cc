@@ -6,7 +6,7 @@
 #include "canzona/model/test_decoder.h"
 #include "canzona/model/test_whole.h"
 
-namespace canzona::decoder_allocations_test {
+namespace canzona::model::decoder_allocations_test {
 namespace {
 
 // Weights that record nothing.
@@ -68,4 +68,4 @@ TEST(DecoderAllocations, NoneWithOtherRanks) {
 }
 
 }  // namespace
-}  // namespace canzona::decoder_allocations_test
+}  // namespace canzona::model::decoder_allocations_test

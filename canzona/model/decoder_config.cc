@@ -10,7 +10,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 
-namespace canzona {
+namespace canzona::model {
 namespace {
 
 // Maps numbers to integers of the same order: below 0, larger bits are smaller.
@@ -228,4 +228,4 @@ void fill_angles(Real* cosines, Real* sines, const DecoderConfig& config) {
 template void fill_angles<float>(float*, float*, const DecoderConfig&);
 template void fill_angles<double>(double*, double*, const DecoderConfig&);
 
-}  // namespace canzona
+}  // namespace canzona::model

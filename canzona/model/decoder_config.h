@@ -17,7 +17,7 @@
 #include "canzona/comm/communicator.h"
 #include "canzona/shapes/architecture.h"
 
-namespace canzona {
+namespace canzona::model {
 
 // A rank's share of the decoder, and the ranks it computes with.
 //
@@ -205,4 +205,4 @@ class Cutter {
   int64_t bytes_ = 0;
 };
 
-}  // namespace canzona
+}  // namespace canzona::model

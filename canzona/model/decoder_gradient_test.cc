@@ -10,7 +10,7 @@
 #include "canzona/model/decoder.h"
 #include "canzona/model/test_decoder.h"
 
-namespace canzona::decoder_gradient_test {
+namespace canzona::model::decoder_gradient_test {
 namespace {
 
 struct Option {
@@ -122,4 +122,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& option) { return option.param.name; });
 
 }  // namespace
-}  // namespace canzona::decoder_gradient_test
+}  // namespace canzona::model::decoder_gradient_test

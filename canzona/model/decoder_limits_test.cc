@@ -9,7 +9,7 @@
 #include "canzona/model/test_decoder.h"
 #include "canzona/model/test_whole.h"
 
-namespace canzona::decoder_limits_test {
+namespace canzona::model::decoder_limits_test {
 namespace {
 
 using ::testing::AllOf;
@@ -137,4 +137,4 @@ TEST(DecoderConfigs, RefuseWhatTheDecoderHasNot) {
 }
 
 }  // namespace
-}  // namespace canzona::decoder_limits_test
+}  // namespace canzona::model::decoder_limits_test

@@ -6,7 +6,7 @@
 #include "canzona/base/text.h"
 #include "canzona/model/layers.h"
 
-namespace canzona {
+namespace canzona::model {
 namespace {
 
 // Returns the most memory that any layer of the stage needs.
@@ -136,4 +136,4 @@ template int64_t decoder_memory<float>(const DecoderConfig&, const Parallel&,
 template int64_t decoder_memory<double>(const DecoderConfig&, const Parallel&,
                                         int64_t, int64_t);
 
-}  // namespace canzona
+}  // namespace canzona::model

@@ -16,7 +16,7 @@
 #include "canzona/model/decoder_config.h"
 #include "canzona/model/weights.h"
 
-namespace canzona {
+namespace canzona::model {
 
 // The memory of one layer and micro-batch.
 template <class Real>
@@ -92,4 +92,4 @@ struct Tools {
   Real epsilon() const { return static_cast<Real>(config.norm_epsilon); }
 };
 
-}  // namespace canzona
+}  // namespace canzona::model

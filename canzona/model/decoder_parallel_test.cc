@@ -11,7 +11,7 @@
 #include "canzona/model/test_decoder.h"
 #include "canzona/model/test_whole.h"
 
-namespace canzona::decoder_parallel_test {
+namespace canzona::model::decoder_parallel_test {
 namespace {
 
 DecoderConfig cut_decoder(bool tied) {
@@ -191,4 +191,4 @@ TEST(ExpertParallel, GivesTheWholesLossAndGradients) {
 }
 
 }  // namespace
-}  // namespace canzona::decoder_parallel_test
+}  // namespace canzona::model::decoder_parallel_test

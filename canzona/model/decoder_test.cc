@@ -11,7 +11,7 @@
 #include "canzona/model/test_decoder.h"
 #include "canzona/model/test_whole.h"
 
-namespace canzona::decoder_test {
+namespace canzona::model::decoder_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -198,4 +198,4 @@ TEST(Decoder, StagesGiveTheBitsOfTheWhole) {
 }
 
 }  // namespace
-}  // namespace canzona::decoder_test
+}  // namespace canzona::model::decoder_test

@@ -12,7 +12,7 @@
 #include "canzona/model/test_lent_weights.h"
 #include "canzona/model/test_whole.h"
 
-namespace canzona::decoder_uses_test {
+namespace canzona::model::decoder_uses_test {
 namespace {
 
 struct Kind {
@@ -222,4 +222,4 @@ TEST(DecoderUses, ATiedHeadOnAStageOfItsOwnWaitsForItsModuleAlone) {
 }
 
 }  // namespace
-}  // namespace canzona::decoder_uses_test
+}  // namespace canzona::model::decoder_uses_test

@@ -5,7 +5,7 @@
 #include "canzona/model/device_decoder_memory.h"
 #include "canzona/model/trained_decoder.h"
 
-namespace canzona {
+namespace canzona::model {
 namespace {
 
 // Logits in memory at once. A chunk's product adds to the whole gradient of the
@@ -54,7 +54,7 @@ void check_multiple(const std::string& name, std::string_view what,
 DeviceSizes::DeviceSizes(const DecoderConfig& config)
     : DecoderSizes(
           decoder_sizes(config, {.num_layers = config.architecture.layers})) {
-  head_chunk = canzona::head_chunk(config);
+  head_chunk = model::head_chunk(config);
 }
 
 template <class T>
@@ -162,4 +162,4 @@ int64_t device_decoder_memory(const DecoderConfig& config, int64_t in_flight,
   return count.bytes();
 }
 
-}  // namespace canzona
+}  // namespace canzona::model

@@ -15,7 +15,7 @@
 
 #include "canzona/model/decoder_config.h"
 
-namespace canzona {
+namespace canzona::model {
 
 // Sizes that the CPU's decoder does not have.
 struct DeviceSizes : DecoderSizes {
@@ -85,4 +85,4 @@ struct DeviceDecoderMemory {
                                   Cutter& cutter);
 };
 
-}  // namespace canzona
+}  // namespace canzona::model

@@ -8,7 +8,7 @@
 #include "canzona/base/text.h"
 #include "canzona/model/ops/table.h"
 
-namespace canzona {
+namespace canzona::model {
 
 template <class Real>
 int64_t Mlp<Real>::saved_bytes(const DecoderSizes& sizes) {
@@ -372,4 +372,4 @@ template void Experts<float>::backward(const float*, const float*, float*,
 template void Experts<double>::backward(const double*, const double*, double*,
                                         std::byte*, std::byte*, Announce);
 
-}  // namespace canzona
+}  // namespace canzona::model

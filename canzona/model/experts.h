@@ -14,7 +14,7 @@
 #include "canzona/model/weights.h"
 #include "canzona/shapes/tensor.h"
 
-namespace canzona {
+namespace canzona::model {
 
 // Routing decides which experts a token goes to and with what weights: those
 // with the largest probabilities (softmax of the router's logits), divided by
@@ -296,4 +296,4 @@ class Experts {
   std::optional<Mlp<Real>> shared_;
 };
 
-}  // namespace canzona
+}  // namespace canzona::model

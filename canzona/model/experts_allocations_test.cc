@@ -6,7 +6,7 @@
 #include "canzona/comm/thread/run_ranks.h"
 #include "canzona/model/test_experts.h"
 
-namespace canzona::experts_allocations_test {
+namespace canzona::model::experts_allocations_test {
 namespace {
 
 TEST(Experts, AllocateNothingInARun) {
@@ -30,4 +30,4 @@ TEST(Experts, AllocateNothingInARun) {
 }
 
 }  // namespace
-}  // namespace canzona::experts_allocations_test
+}  // namespace canzona::model::experts_allocations_test

@@ -7,7 +7,7 @@
 #include "canzona/comm/thread/run_ranks.h"
 #include "canzona/model/test_experts.h"
 
-namespace canzona::experts_parallel_test {
+namespace canzona::model::experts_parallel_test {
 namespace {
 
 struct Split {
@@ -185,4 +185,4 @@ TEST(ExpertsParallel, RefusesWhatIsNotDivided) {
 }
 
 }  // namespace
-}  // namespace canzona::experts_parallel_test
+}  // namespace canzona::model::experts_parallel_test

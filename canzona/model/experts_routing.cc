@@ -7,7 +7,7 @@
 
 #include "canzona/base/check.h"
 
-namespace canzona {
+namespace canzona::model {
 namespace {
 
 template <class Real>
@@ -298,4 +298,4 @@ template void PairExchange::to_tokens<float>(const float*, float*, int64_t,
 template void PairExchange::to_tokens<double>(const double*, double*, int64_t,
                                               double*);
 
-}  // namespace canzona
+}  // namespace canzona::model

@@ -7,7 +7,7 @@
 #include <set>
 #include <vector>
 
-namespace canzona::experts_routing_test {
+namespace canzona::model::experts_routing_test {
 namespace {
 
 constexpr ExpertSizes kSizes = {.tokens = 3,
@@ -89,4 +89,4 @@ TEST_F(RoutingTest, AnEvenBalanceIsOne) {
 }
 
 }  // namespace
-}  // namespace canzona::experts_routing_test
+}  // namespace canzona::model::experts_routing_test

@@ -7,7 +7,7 @@
 
 #include "canzona/model/test_experts.h"
 
-namespace canzona::experts_test {
+namespace canzona::model::experts_test {
 namespace {
 
 const std::vector<TrialSizes> kTrials = {
@@ -139,4 +139,4 @@ TEST(Experts, BalanceIsTheMeanOverSequences) {
 }
 
 }  // namespace
-}  // namespace canzona::experts_test
+}  // namespace canzona::model::experts_test

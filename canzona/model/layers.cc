@@ -5,7 +5,7 @@
 
 #include "canzona/model/ops/table.h"
 
-namespace canzona {
+namespace canzona::model {
 
 template <class Real>
 FeedBytes feed_bytes(const DecoderConfig& config, const Parallel& parallel,
@@ -378,4 +378,4 @@ void Head<Real>::backward(const Real* x, std::span<const int32_t> sequences,
 template class Head<float>;
 template class Head<double>;
 
-}  // namespace canzona
+}  // namespace canzona::model

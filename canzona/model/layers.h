@@ -14,7 +14,7 @@
 #include "canzona/model/experts.h"
 #include "canzona/model/weights.h"
 
-namespace canzona {
+namespace canzona::model {
 
 // The feed-forward block of a layer, dense or with experts, and its memory.
 //
@@ -189,4 +189,4 @@ class Head {
   bool shared_;
 };
 
-}  // namespace canzona
+}  // namespace canzona::model

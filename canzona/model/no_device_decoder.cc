@@ -2,7 +2,7 @@
 #include "canzona/base/error.h"
 #include "canzona/model/trained_decoder.h"
 
-namespace canzona {
+namespace canzona::model {
 
 std::unique_ptr<TrainedDecoder<float>> make_device_decoder(
     const DecoderConfig& /*config*/, const Model& /*shapes*/,
@@ -13,4 +13,4 @@ std::unique_ptr<TrainedDecoder<float>> make_device_decoder(
       "CUDA toolkit, or use the CPU");
 }
 
-}  // namespace canzona
+}  // namespace canzona::model

@@ -2,7 +2,7 @@
 
 #include "canzona/base/random.h"
 
-namespace canzona {
+namespace canzona::model {
 
 DecoderConfig small_decoder() {
   DecoderConfig config;
@@ -81,4 +81,4 @@ TrialWeights<Real>::TrialWeights(const DecoderTrial& trial,
 template class TrialWeights<float>;
 template class TrialWeights<double>;
 
-}  // namespace canzona
+}  // namespace canzona::model

@@ -13,7 +13,7 @@
 #include "canzona/model/decoder_config.h"
 #include "canzona/model/weights.h"
 
-namespace canzona {
+namespace canzona::model {
 
 using Values = std::vector<double>;
 
@@ -61,4 +61,4 @@ class TrialWeights : public Weights<Real> {
 double reference_loss(const DecoderTrial& trial,
                       const std::vector<Values>& parameters);
 
-}  // namespace canzona
+}  // namespace canzona::model

@@ -2,7 +2,7 @@
 
 #include "canzona/base/text.h"
 
-namespace canzona {
+namespace canzona::model {
 namespace {
 
 double dot_row(const Numbers& matrix, int64_t row, const Numbers& vector) {
@@ -143,4 +143,4 @@ ReferenceGradients differences(const ExpertTrial& trial, const Numbers& x,
   return gradients;
 }
 
-}  // namespace canzona
+}  // namespace canzona::model

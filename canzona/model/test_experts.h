@@ -22,7 +22,7 @@
 #include "canzona/model/experts.h"
 #include "canzona/model/test_decoder.h"
 
-namespace canzona {
+namespace canzona::model {
 
 using Numbers = Values;
 
@@ -222,4 +222,4 @@ void expect_near(const std::vector<Left>& values,
         << what << ", element " << i;
 }
 
-}  // namespace canzona
+}  // namespace canzona::model

@@ -17,7 +17,7 @@
 
 #include "canzona/model/test_decoder.h"
 
-namespace canzona {
+namespace canzona::model {
 
 class LentWeights : public TrialWeights<float> {
  public:
@@ -104,4 +104,4 @@ class LentWeights : public TrialWeights<float> {
   std::vector<int64_t> announced_;
 };
 
-}  // namespace canzona
+}  // namespace canzona::model

@@ -5,7 +5,7 @@
 
 #include "canzona/model/test_decoder.h"
 
-namespace canzona {
+namespace canzona::model {
 namespace {
 
 using Rows = std::vector<Values>;
@@ -155,4 +155,4 @@ double reference_loss(const DecoderTrial& trial,
   return Reference(trial, parameters).loss();
 }
 
-}  // namespace canzona
+}  // namespace canzona::model

@@ -12,7 +12,7 @@
 #include "canzona/model/decoder.h"
 #include "canzona/model/test_decoder.h"
 
-namespace canzona {
+namespace canzona::model {
 
 template <class Real>
 struct Whole {
@@ -32,4 +32,4 @@ struct Whole {
   Decoder<Real> decoder;
 };
 
-}  // namespace canzona
+}  // namespace canzona::model

@@ -10,7 +10,7 @@
 #include "canzona/base/text.h"
 #include "canzona/base/units.h"
 
-namespace canzona {
+namespace canzona::model {
 namespace {
 
 struct Candidate {
@@ -173,4 +173,4 @@ std::span<const Real> TokenDecoder<Real>::read(
 template class TokenDecoder<float>;
 template class TokenDecoder<double>;
 
-}  // namespace canzona
+}  // namespace canzona::model

@@ -18,7 +18,7 @@
 
 #include "canzona/model/decoder.h"
 
-namespace canzona {
+namespace canzona::model {
 
 // Chooses the next token by its logits.
 //
@@ -70,4 +70,4 @@ class TokenDecoder {
   std::vector<Real> logits_;
 };
 
-}  // namespace canzona
+}  // namespace canzona::model

@@ -9,7 +9,7 @@
 #include "canzona/model/test_decoder.h"
 #include "canzona/model/test_whole.h"
 
-namespace canzona::token_decoder_test {
+namespace canzona::model::token_decoder_test {
 namespace {
 
 // One sequence, long enough for several blocks of keys and of queries.
@@ -124,4 +124,4 @@ TEST(TokenDecoder, TheSameTokensGiveTheSameBits) {
 }
 
 }  // namespace
-}  // namespace canzona::token_decoder_test
+}  // namespace canzona::model::token_decoder_test

@@ -23,7 +23,7 @@
 #include "canzona/model/decoder_config.h"
 #include "canzona/model/weights.h"
 
-namespace canzona {
+namespace canzona::model {
 
 // A micro-batch passing through the decoder.
 template <class Real>
@@ -83,4 +83,4 @@ void check_device_decoder(const DecoderConfig& config, const std::string& name);
 int64_t device_decoder_memory(const DecoderConfig& config,
                               int64_t in_flight = 1, int64_t together = 1);
 
-}  // namespace canzona
+}  // namespace canzona::model

@@ -5,7 +5,7 @@
 #include "canzona/base/check.h"
 #include "canzona/base/text.h"
 
-namespace canzona {
+namespace canzona::model {
 namespace {
 
 // Returns -1 if there is none.
@@ -51,4 +51,4 @@ OuterTensors outer_tensors(const Model& shapes, bool tied) {
   return t;
 }
 
-}  // namespace canzona
+}  // namespace canzona::model

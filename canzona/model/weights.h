@@ -23,7 +23,7 @@
 #include "canzona/linalg/engine.h"
 #include "canzona/shapes/tensor.h"
 
-namespace canzona {
+namespace canzona::model {
 
 template <class Real, class Gradient = Real>
 class Weights {
@@ -130,4 +130,4 @@ struct Linear {
   }
 };
 
-}  // namespace canzona
+}  // namespace canzona::model

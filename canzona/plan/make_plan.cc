@@ -20,6 +20,7 @@
 #include "canzona/plan/validate/validate.h"
 
 namespace canzona {
+using namespace plan;
 namespace {
 
 PlanOptions filled_in(PlanOptions options, const Strategy& strategy) {

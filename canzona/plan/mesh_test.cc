@@ -7,7 +7,7 @@
 #include "canzona/base/error.h"
 #include "canzona/plan/testing/test_toy_model.h"
 
-namespace canzona::mesh_test {
+namespace canzona::plan::mesh_test {
 namespace {
 
 using ::testing::AllOf;
@@ -246,4 +246,4 @@ TEST(Mesh, CountsElementsOfShards) {
 }
 
 }  // namespace
-}  // namespace canzona::mesh_test
+}  // namespace canzona::plan::mesh_test

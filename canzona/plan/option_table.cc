@@ -6,7 +6,7 @@
 #include "canzona/base/text.h"
 #include "canzona/plan/strategies/strategy.h"
 
-namespace canzona {
+namespace canzona::plan {
 namespace {
 
 template <class Entry>
@@ -307,4 +307,4 @@ const std::string& PlannerTexts::or_usual(std::string_view name) const {
   return text.empty() ? planner_option(name).usual : text;
 }
 
-}  // namespace canzona
+}  // namespace canzona::plan

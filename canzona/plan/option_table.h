@@ -18,9 +18,10 @@
 #include <utility>
 #include <vector>
 
+#include "canzona/base/rooms.h"
 #include "canzona/plan/options.h"
 
-namespace canzona {
+namespace canzona::plan {
 
 // The headings under which help lists options.
 enum class PlannerGroup { kInput, kPlanning, kMemory, kZero, kCluster };
@@ -80,4 +81,4 @@ class PlannerTexts {
   std::map<std::string, std::string, std::less<>> texts_;
 };
 
-}  // namespace canzona
+}  // namespace canzona::plan

@@ -6,7 +6,7 @@
 
 #include "canzona/base/error.h"
 
-namespace canzona::option_table_test {
+namespace canzona::plan::option_table_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -82,4 +82,4 @@ TEST(PlannerTexts, NothingIsGivenUntilItIs) {
 }
 
 }  // namespace
-}  // namespace canzona::option_table_test
+}  // namespace canzona::plan::option_table_test

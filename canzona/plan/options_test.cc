@@ -7,7 +7,7 @@
 
 #include "canzona/base/error.h"
 
-namespace canzona::plan_options_test {
+namespace canzona::plan::plan_options_test {
 namespace {
 
 using ::testing::AllOf;
@@ -179,4 +179,4 @@ TEST(PlanOptions, SizesHaveRanges) {
 }
 
 }  // namespace
-}  // namespace canzona::plan_options_test
+}  // namespace canzona::plan::plan_options_test

@@ -13,7 +13,7 @@
 #include "canzona/plan/testing/test_toy_model.h"
 #include "canzona/plan/validate/validate.h"
 
-namespace canzona::plan_parts_test {
+namespace canzona::plan::plan_parts_test {
 namespace {
 
 PlanOptions sizes(const ZeroSizes& dense, const ZeroSizes& experts = {}) {
@@ -262,4 +262,4 @@ TEST(PlanInParts, IsRefusedWherePartsAreMissing) {
 }
 
 }  // namespace
-}  // namespace canzona::plan_parts_test
+}  // namespace canzona::plan::plan_parts_test

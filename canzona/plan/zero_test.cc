@@ -16,7 +16,7 @@
 #include "canzona/plan/testing/test_toy_model.h"
 #include "canzona/plan/validate/validate.h"
 
-namespace canzona::plan_zero_test {
+namespace canzona::plan::plan_zero_test {
 namespace {
 
 std::string refusal(const std::string& text, int32_t homes) {
@@ -331,4 +331,4 @@ TEST(ZeroPlans, SendATwentyFourthBetweenNodes) {
 }
 
 }  // namespace
-}  // namespace canzona::plan_zero_test
+}  // namespace canzona::plan::plan_zero_test

@@ -7,7 +7,7 @@
 
 #include "canzona/report/test_plans.h"
 
-namespace canzona::audit_view_test {
+namespace canzona::report::audit_view_test {
 namespace {
 
 using testing::ElementsAre;
@@ -66,4 +66,4 @@ TEST(Audit, TextAndJsonTellTheSame) {
 }
 
 }  // namespace
-}  // namespace canzona::audit_view_test
+}  // namespace canzona::report::audit_view_test

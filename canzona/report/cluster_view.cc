@@ -9,7 +9,7 @@
 #include "canzona/report/team_view.h"
 #include "canzona/sim/prediction_inputs.h"
 
-namespace canzona {
+namespace canzona::report {
 namespace {
 
 // "first stage", "stage 3", "last stage"; "all ranks" without a pipeline.
@@ -182,4 +182,4 @@ std::string cluster_html(const ShownCluster& shown) {
   return make_page(to_json(cluster_view(shown), 0), {"bars.js", "cluster.js"});
 }
 
-}  // namespace canzona
+}  // namespace canzona::report

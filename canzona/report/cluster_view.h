@@ -8,7 +8,7 @@
 #include "canzona/sim/cluster.h"
 #include "canzona/sim/plan_iteration.h"
 
-namespace canzona {
+namespace canzona::report {
 
 struct ShownCluster {
   const Plan& plan;
@@ -22,4 +22,4 @@ struct ShownCluster {
 Document cluster_view(const ShownCluster& shown);
 std::string cluster_html(const ShownCluster& shown);
 
-}  // namespace canzona
+}  // namespace canzona::report

@@ -5,7 +5,7 @@
 #include "canzona/base/json_reader.h"
 #include "canzona/plan/testing/test_toy_model.h"
 
-namespace canzona::cluster_view_test {
+namespace canzona::report::cluster_view_test {
 namespace {
 
 using ::testing::AllOf;
@@ -72,4 +72,4 @@ TEST_F(ClusterView, PageHoldsTheJsonEscaped) {
 }
 
 }  // namespace
-}  // namespace canzona::cluster_view_test
+}  // namespace canzona::report::cluster_view_test

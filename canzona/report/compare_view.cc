@@ -9,7 +9,7 @@
 #include "canzona/report/plan_view.h"
 #include "canzona/report/team_view.h"
 
-namespace canzona {
+namespace canzona::report {
 namespace {
 
 constexpr size_t kBarWidth = 50;
@@ -293,4 +293,4 @@ std::string compare_html(const Comparison& comparison) {
                    {"tensors.js", "plan_drawings.js", "plan.js"});
 }
 
-}  // namespace canzona
+}  // namespace canzona::report

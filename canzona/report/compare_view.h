@@ -13,7 +13,7 @@
 #include "canzona/report/shown_plan.h"
 #include "canzona/sim/zero_ranking.h"
 
-namespace canzona {
+namespace canzona::report {
 
 // A strategy that cannot plan the input has an error instead of a plan.
 struct ComparedStrategy {
@@ -57,4 +57,4 @@ Document zero_ranking_view(const ZeroRanking& all);
 // Returns the page that draws it (page.h).
 std::string zero_comparison_html(const ZeroRanking& all);
 
-}  // namespace canzona
+}  // namespace canzona::report

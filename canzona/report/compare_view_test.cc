@@ -5,7 +5,7 @@
 #include "canzona/base/json_reader.h"
 #include "canzona/report/test_plans.h"
 
-namespace canzona::compare_view_test {
+namespace canzona::report::compare_view_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -72,4 +72,4 @@ TEST(Comparison, FirstSkipsRefusals) {
 }
 
 }  // namespace
-}  // namespace canzona::compare_view_test
+}  // namespace canzona::report::compare_view_test

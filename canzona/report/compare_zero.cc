@@ -13,7 +13,7 @@
 #include "canzona/report/zero_view.h"
 #include "canzona/sim/zero_ranking.h"
 
-namespace canzona {
+namespace canzona::report {
 namespace {
 
 constexpr size_t kZeroBarWidth = 24;
@@ -101,7 +101,7 @@ void add_figures(const ZeroRanking& all, const RankedMesh& row, Row& out) {
   out.add({rate > 0 ? "tokens_per_second" : "", ">tokens/s", rate,
            rate > 0 ? human_count(rate) : "-"});
   Members kinds;
-  for (const MemoryPart& part : memory_of(mesh))
+  for (const MemoryPart& part : report::memory_of(mesh))
     kinds.push_back({part.name, part.bytes});
   out.set("memory", kinds);
   out.set("predicted_step_seconds", mesh.step_seconds());
@@ -147,7 +147,7 @@ void add_ranking(const ZeroRanking& all, Document& out) {
 std::vector<std::string> kind_names(const ZeroRanking& all) {
   std::vector<std::string> names;
   for (const RankedMesh& row : all.rows())
-    for (const MemoryPart& part : memory_of(row.weighed))
+    for (const MemoryPart& part : report::memory_of(row.weighed))
       if (part.bytes > 0 && std::ranges::find(names, part.name) == names.end())
         names.push_back(part.name);
   return names;
@@ -177,7 +177,7 @@ void add_memory(const ZeroRanking& all, Document& out) {
                 choice_text(all, row) + "/" + experts_text(row)});
     else
       line.add({"", "<z1,z2,z3", choice_text(all, row)});
-    for (const MemoryPart& part : memory_of(row.weighed))
+    for (const MemoryPart& part : report::memory_of(row.weighed))
       if (std::ranges::find(kinds, part.name) != kinds.end())
         line.add({"", ">" + part.name, as_bytes(part.bytes)});
     line.add({"", ">all", as_bytes(row.memory_bytes())});
@@ -256,4 +256,4 @@ std::string zero_comparison_html(const ZeroRanking& all) {
                    {"bars.js", "zero.js"});
 }
 
-}  // namespace canzona
+}  // namespace canzona::report

@@ -5,7 +5,7 @@
 #include "canzona/base/json_reader.h"
 #include "canzona/base/text.h"
 
-namespace canzona::compare_zero_test {
+namespace canzona::report::compare_zero_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -179,4 +179,4 @@ TEST(CompareZero, ThePageHoldsTheJsonEscaped) {
 }
 
 }  // namespace
-}  // namespace canzona::compare_zero_test
+}  // namespace canzona::report::compare_zero_test

@@ -6,7 +6,7 @@
 
 #include "canzona/report/shown_plan.h"
 
-namespace canzona {
+namespace canzona::report {
 namespace {
 
 void write_members(JsonWriter& out, const Members& members) {
@@ -110,7 +110,7 @@ Document& Document::note(std::string_view words) {
 }
 
 Document& Document::labelled(Field field, size_t column) {
-  text(canzona::labelled(Ink(true), field.heading, field.text, column));
+  text(report::labelled(Ink(true), field.heading, field.text, column));
   return field.key.empty() ? *this
                            : set(std::move(field.key), std::move(field.value));
 }
@@ -188,4 +188,4 @@ std::string toned(Tone tone, std::string_view text) {
   return Ink(true)(tone, text);
 }
 
-}  // namespace canzona
+}  // namespace canzona::report

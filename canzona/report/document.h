@@ -35,7 +35,7 @@
 #include "canzona/base/text.h"
 #include "canzona/report/terminal.h"
 
-namespace canzona {
+namespace canzona::report {
 
 struct Member;
 using Members = std::vector<Member>;
@@ -212,4 +212,4 @@ std::string to_json(const Document& document, int indent = 2);
 // Colours text of a document.
 std::string toned(Tone tone, std::string_view text);
 
-}  // namespace canzona
+}  // namespace canzona::report

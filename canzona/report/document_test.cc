@@ -4,7 +4,7 @@
 
 #include "canzona/base/json_reader.h"
 
-namespace canzona::document_test {
+namespace canzona::report::document_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -107,4 +107,4 @@ TEST(Value, WritesEveryKind) {
 }
 
 }  // namespace
-}  // namespace canzona::document_test
+}  // namespace canzona::report::document_test

@@ -10,7 +10,7 @@
 #include "canzona/report/document.h"
 #include "canzona/report/shown_plan.h"
 
-namespace canzona {
+namespace canzona::report {
 
 // Explains why a matrix has its owner: the strategy's own reason, and what the
 // next best rank would have cost.
@@ -78,4 +78,4 @@ Document explain_rank(const ReportPlan& shown, int32_t rank);
 // A table of what a rank does in an iteration, in order.
 Value iteration_table(const Plan& plan, int32_t rank);
 
-}  // namespace canzona
+}  // namespace canzona::report

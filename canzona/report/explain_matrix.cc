@@ -17,7 +17,7 @@
 #include "canzona/report/team_view.h"
 #include "canzona/rules/facts.h"
 
-namespace canzona {
+namespace canzona::report {
 namespace {
 
 // One matrix of a plan, with everything the sentences need.
@@ -415,4 +415,4 @@ Document explain_matrices(const ReportPlan& shown, const Found& found) {
   return out.set("matrices", matrices);
 }
 
-}  // namespace canzona
+}  // namespace canzona::report

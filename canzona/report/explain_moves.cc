@@ -10,7 +10,7 @@
 #include "canzona/report/shown_plan.h"
 #include "canzona/report/team_view.h"
 
-namespace canzona {
+namespace canzona::report {
 namespace {
 
 constexpr size_t kMaxPieces = 16;
@@ -215,4 +215,4 @@ Document moves_view(const Plan& whole, int32_t number) {
   return out.set("scatter_bytes", moves.scatter.value());
 }
 
-}  // namespace canzona
+}  // namespace canzona::report

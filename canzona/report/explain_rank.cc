@@ -18,7 +18,7 @@
 #include "canzona/report/zero_view.h"
 #include "canzona/rules/facts.h"
 
-namespace canzona {
+namespace canzona::report {
 namespace {
 
 constexpr size_t kMaxMatrices = 24;
@@ -439,4 +439,4 @@ Value iteration_table(const Plan& plan, int32_t rank) {
   return order_value(kOrderTitle, rank, kOrderColumns, order_of(plan, rank));
 }
 
-}  // namespace canzona
+}  // namespace canzona::report

@@ -11,7 +11,7 @@
 #include "canzona/report/plan_view.h"
 #include "canzona/report/test_plans.h"
 
-namespace canzona::explain_test {
+namespace canzona::report::explain_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -161,4 +161,4 @@ TEST(Explain, ARanksTotalCountsWhatAPlanCounts) {
 }
 
 }  // namespace
-}  // namespace canzona::explain_test
+}  // namespace canzona::report::explain_test

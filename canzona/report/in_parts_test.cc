@@ -9,7 +9,7 @@
 #include "canzona/report/test_plans.h"
 #include "canzona/report/zero_view.h"
 
-namespace canzona::in_parts_test {
+namespace canzona::report::in_parts_test {
 namespace {
 
 TEST(InParts, TheFirstExampleAsItStands) {
@@ -175,4 +175,4 @@ TEST(InParts, APlanWithoutPartsIsItsOwnPart) {
 }
 
 }  // namespace
-}  // namespace canzona::in_parts_test
+}  // namespace canzona::report::in_parts_test

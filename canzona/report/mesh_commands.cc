@@ -5,7 +5,7 @@
 #include "canzona/base/text.h"
 #include "canzona/rules/facts.h"
 
-namespace canzona {
+namespace canzona::report {
 namespace {
 
 // A word of a command line, quoted where a shell would read it otherwise.
@@ -186,4 +186,4 @@ std::vector<MeshCommand> mesh_commands(
   return out;
 }
 
-}  // namespace canzona
+}  // namespace canzona::report

@@ -16,7 +16,7 @@
 #include "canzona/plan/mesh.h"
 #include "canzona/plan/zero.h"
 
-namespace canzona {
+namespace canzona::report {
 
 struct LaunchedMesh {
   std::string model;  // as the user named it
@@ -43,4 +43,4 @@ struct MeshCommand {
 std::vector<MeshCommand> mesh_commands(
     const std::vector<LaunchedMesh>& fastest_first);
 
-}  // namespace canzona
+}  // namespace canzona::report

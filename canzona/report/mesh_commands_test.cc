@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace canzona::mesh_commands_test {
+namespace canzona::report::mesh_commands_test {
 namespace {
 
 using testing::AllOf;
@@ -139,4 +139,4 @@ TEST(MeshCommands, NamesAreOneWordOfAShell) {
 }
 
 }  // namespace
-}  // namespace canzona::mesh_commands_test
+}  // namespace canzona::report::mesh_commands_test

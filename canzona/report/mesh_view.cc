@@ -10,7 +10,7 @@
 #include "canzona/report/zero_view.h"
 #include "canzona/sim/zero_ranking.h"
 
-namespace canzona {
+namespace canzona::report {
 namespace {
 
 constexpr size_t kMeshLabel = 15;
@@ -90,7 +90,7 @@ Members layout_members(const WeighedMesh& mesh) {
   out.push_back({"tokens_per_second", mesh.tokens_per_second});
   out.push_back({"share_of_peak", mesh.share_of_peak});
   Members memory;
-  for (const MemoryPart& part : memory_of(mesh))
+  for (const MemoryPart& part : report::memory_of(mesh))
     memory.push_back({part.name, part.bytes});
   out.push_back({"memory", memory});
   out.push_back({"memory_bytes", mesh.memory_bytes()});
@@ -290,7 +290,7 @@ void add_memory(const ShownMeshes& shown, Document& out) {
   out.title(cat("Memory of the fullest rank",
                 cap > 0 ? ", cap " + human_bytes(cap) : ""))
       .table("", figures_of(shown, [](const WeighedMesh& mesh, Row& row) {
-               for (const MemoryPart& part : memory_of(mesh))
+               for (const MemoryPart& part : report::memory_of(mesh))
                  row.add({"", ">" + part.name, as_bytes(part.bytes)});
              }));
 }
@@ -398,4 +398,4 @@ std::string mesh_html(const ShownMeshes& shown) {
   return make_page(to_json(mesh_view(shown), 0), {"bars.js", "mesh.js"});
 }
 
-}  // namespace canzona
+}  // namespace canzona::report

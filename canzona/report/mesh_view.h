@@ -17,7 +17,7 @@
 #include "canzona/sim/mesh_changes.h"
 #include "canzona/sim/mesh_search.h"
 
-namespace canzona {
+namespace canzona::report {
 
 struct ShownMeshes {
   const MeshQuestion& question;
@@ -44,4 +44,4 @@ Document meshes_view(const ShownMeshes& shown);
 // Returns the page that draws either (page.h).
 std::string mesh_html(const ShownMeshes& shown);
 
-}  // namespace canzona
+}  // namespace canzona::report

@@ -5,7 +5,7 @@
 #include "canzona/base/json_reader.h"
 #include "canzona/report/test_meshes.h"
 
-namespace canzona::mesh_view_test {
+namespace canzona::report::mesh_view_test {
 namespace {
 
 using ::testing::AllOf;
@@ -98,4 +98,4 @@ TEST_F(MeshView, ThePageHoldsTheJson) {
 }
 
 }  // namespace
-}  // namespace canzona::mesh_view_test
+}  // namespace canzona::report::mesh_view_test

@@ -12,7 +12,7 @@
 #include "canzona/rules/facts.h"
 #include "canzona/shapes/names.h"
 
-namespace canzona {
+namespace canzona::report {
 namespace {
 
 // A file may name tensors that have nothing in common, one line each.
@@ -486,4 +486,4 @@ Document rules_view(const std::string& rule, const std::string& preset) {
   return out.set("rules", rules);
 }
 
-}  // namespace canzona
+}  // namespace canzona::report

@@ -13,7 +13,7 @@
 #include "canzona/report/team_view.h"
 #include "canzona/shapes/tensor.h"
 
-namespace canzona {
+namespace canzona::report {
 
 // Shows which tensors go to the matrix rule and which to AdamW, grouped by name
 // pattern, so that the 64 layers of a model take one line.
@@ -96,4 +96,4 @@ Document audit_view(const Plan& plan);
 // and states with its values.
 Document rules_view(const std::string& rule, const std::string& preset = "");
 
-}  // namespace canzona
+}  // namespace canzona::report

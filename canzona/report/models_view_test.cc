@@ -5,7 +5,7 @@
 #include "canzona/base/json_reader.h"
 #include "canzona/report/test_plans.h"
 
-namespace canzona::models_view_test {
+namespace canzona::report::models_view_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -35,4 +35,4 @@ TEST(ModelsView, LooksIntoAModel) {
 }
 
 }  // namespace
-}  // namespace canzona::models_view_test
+}  // namespace canzona::report::models_view_test

@@ -4,7 +4,7 @@
 
 #include "canzona/report/test_plans.h"
 
-namespace canzona::moves_test {
+namespace canzona::report::moves_test {
 namespace {
 
 TEST(Moves, PiecesCoverTheMatrixOnce) {
@@ -62,4 +62,4 @@ TEST(Moves, WithoutTensorParallelismNothingMovesInTheStep) {
 }
 
 }  // namespace
-}  // namespace canzona::moves_test
+}  // namespace canzona::report::moves_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace canzona::numbers_test {
+namespace canzona::report::numbers_test {
 namespace {
 
 TEST(RatioText, HasMoreDigitsNearOne) {
@@ -71,4 +71,4 @@ TEST(Numbers, CountsThings) {
 }
 
 }  // namespace
-}  // namespace canzona::numbers_test
+}  // namespace canzona::report::numbers_test

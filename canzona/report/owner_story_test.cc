@@ -7,7 +7,7 @@
 #include "canzona/report/shown_plan.h"
 #include "canzona/report/test_plans.h"
 
-namespace canzona::owner_story_test {
+namespace canzona::report::owner_story_test {
 namespace {
 
 TEST(OwnerStory, LoadsAddUp) {
@@ -53,4 +53,4 @@ TEST(OwnerStory, OneRankHasNoOther) {
 }
 
 }  // namespace
-}  // namespace canzona::owner_story_test
+}  // namespace canzona::report::owner_story_test

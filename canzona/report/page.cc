@@ -4,7 +4,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 
-namespace canzona {
+namespace canzona::report {
 namespace {
 
 int hex_value(char c) { return c <= '9' ? c - '0' : c - 'a' + 10; }
@@ -62,4 +62,4 @@ std::string make_page(std::string_view json,
   return out += page.substr(at);
 }
 
-}  // namespace canzona
+}  // namespace canzona::report

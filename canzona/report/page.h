@@ -14,7 +14,7 @@
 #include <string>
 #include <string_view>
 
-namespace canzona {
+namespace canzona::report {
 
 // `json` must come from a JsonWriter, which escapes '<'. `scripts` are files of
 // page/, in addition to those of every page; the last one draws the report.
@@ -24,4 +24,4 @@ std::string make_page(std::string_view json,
 // Returns a file of page/; throws std::out_of_range for an unknown name.
 std::string_view page_file(std::string_view name);
 
-}  // namespace canzona
+}  // namespace canzona::report

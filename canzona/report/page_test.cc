@@ -4,7 +4,7 @@
 
 #include "canzona/base/json_writer.h"
 
-namespace canzona::page_test {
+namespace canzona::report::page_test {
 namespace {
 
 using testing::HasSubstr;
@@ -51,4 +51,4 @@ TEST(Page, AnUnknownFileIsAnError) {
 }
 
 }  // namespace
-}  // namespace canzona::page_test
+}  // namespace canzona::report::page_test

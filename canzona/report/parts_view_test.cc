@@ -9,7 +9,7 @@
 #include "canzona/report/test_plans.h"
 #include "canzona/report/zero_view.h"
 
-namespace canzona::parts_view_test {
+namespace canzona::report::parts_view_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -119,4 +119,4 @@ TEST(PartsView, FiguresAreOfBothKinds) {
 }
 
 }  // namespace
-}  // namespace canzona::parts_view_test
+}  // namespace canzona::report::parts_view_test

@@ -8,7 +8,7 @@
 #include "canzona/base/error.h"
 #include "canzona/report/test_plans.h"
 
-namespace canzona::places_test {
+namespace canzona::report::places_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -99,4 +99,4 @@ TEST(CheckNumber, SaysHowManyThereAre) {
 }
 
 }  // namespace
-}  // namespace canzona::places_test
+}  // namespace canzona::report::places_test

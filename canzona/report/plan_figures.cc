@@ -9,7 +9,7 @@
 #include "canzona/report/team_view.h"
 #include "canzona/rules/facts.h"
 
-namespace canzona {
+namespace canzona::report {
 namespace {
 
 // More columns than there are pixels would show nothing.
@@ -455,4 +455,4 @@ std::vector<int32_t> owners_of_tensor(const PlanPart& plan, int32_t tensor) {
   return all;
 }
 
-}  // namespace canzona
+}  // namespace canzona::report

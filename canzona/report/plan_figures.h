@@ -17,7 +17,7 @@
 #include "canzona/base/json_writer.h"
 #include "canzona/report/shown_plan.h"
 
-namespace canzona {
+namespace canzona::report {
 
 // The load of every rank over a period, the memory of the fullest rank, and the
 // bytes of each collective.
@@ -73,4 +73,4 @@ NameParts split_name(std::string_view name);
 // empty: every tp rank.
 std::vector<int32_t> owners_of_tensor(const PlanPart& plan, int32_t tensor);
 
-}  // namespace canzona
+}  // namespace canzona::report

@@ -10,7 +10,7 @@
 #include "canzona/report/test_sample.h"
 #include "canzona/shapes/read_model.h"
 
-namespace canzona::plan_figures_test {
+namespace canzona::report::plan_figures_test {
 namespace {
 
 using testing::ElementsAre;
@@ -297,4 +297,4 @@ TEST(DrawnRounds, TheBusiestRankIsTheFirstOfEquals) {
 }
 
 }  // namespace
-}  // namespace canzona::plan_figures_test
+}  // namespace canzona::report::plan_figures_test

@@ -10,7 +10,7 @@
 #include "canzona/report/team_view.h"
 #include "canzona/report/zero_view.h"
 
-namespace canzona {
+namespace canzona::report {
 namespace {
 
 constexpr size_t kLabel = 10;
@@ -420,4 +420,4 @@ std::string plan_html(const ReportPlan& shown) {
                    {"tensors.js", "plan_drawings.js", "plan.js"});
 }
 
-}  // namespace canzona
+}  // namespace canzona::report

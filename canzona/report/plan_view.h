@@ -6,7 +6,7 @@
 #include "canzona/report/document.h"
 #include "canzona/report/shown_plan.h"
 
-namespace canzona {
+namespace canzona::report {
 
 // Shows what was planned, how well it is balanced and what it costs, with
 // everything that the page draws. `complete` adds the figures of every rank and
@@ -32,4 +32,4 @@ std::string links_text(const PlanOptions& options);
 // Returns the page that draws it (page.h).
 std::string plan_html(const ReportPlan& shown);
 
-}  // namespace canzona
+}  // namespace canzona::report

@@ -5,7 +5,7 @@
 #include "canzona/base/json_reader.h"
 #include "canzona/report/test_plans.h"
 
-namespace canzona::plan_view_test {
+namespace canzona::report::plan_view_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -91,4 +91,4 @@ TEST(PlanJson, HoldsThePhaseOutlook) {
 }
 
 }  // namespace
-}  // namespace canzona::plan_view_test
+}  // namespace canzona::report::plan_view_test

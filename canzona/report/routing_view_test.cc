@@ -4,7 +4,7 @@
 
 #include "canzona/base/text.h"
 
-namespace canzona::routing_view_test {
+namespace canzona::report::routing_view_test {
 namespace {
 
 Tensor tensor(const std::string& name, std::vector<int64_t> shape,
@@ -95,4 +95,4 @@ TEST(RoutingText, AnEmptyModelIsNoDivision) {
 }
 
 }  // namespace
-}  // namespace canzona::routing_view_test
+}  // namespace canzona::report::routing_view_test

@@ -11,7 +11,7 @@
 #include "canzona/base/text.h"
 #include "canzona/sim/prediction_inputs.h"
 
-namespace canzona {
+namespace canzona::report {
 
 ShownIteration predicted_iteration(const Plan& plan, const Workload& work) {
   return {predict_iteration(plan, work).time,
@@ -463,4 +463,4 @@ void check_number(int64_t number, int64_t count, const char* option,
                                option, number, counted(count, thing)));
 }
 
-}  // namespace canzona
+}  // namespace canzona::report

@@ -19,7 +19,7 @@
 #include "canzona/sim/activations.h"
 #include "canzona/sim/plan_iteration.h"
 
-namespace canzona {
+namespace canzona::report {
 
 // An iteration of a plan, of which the optimizer's step is a part.
 struct ShownIteration {
@@ -269,4 +269,4 @@ std::string name_of(const SettledRequest& plan, int32_t matrix);
 void check_number(int64_t number, int64_t count, const char* option,
                   const char* thing);
 
-}  // namespace canzona
+}  // namespace canzona::report

@@ -10,7 +10,7 @@
 #include "canzona/report/storage_view.h"
 #include "canzona/report/shown_plan.h"
 
-namespace canzona {
+namespace canzona::report {
 namespace {
 
 constexpr size_t kMostOwned = 24;
@@ -218,4 +218,4 @@ Document explain_storage_matrix(const StoragePlan& plan,
   return out.set("", matrices);
 }
 
-}  // namespace canzona
+}  // namespace canzona::report

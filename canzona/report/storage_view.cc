@@ -11,7 +11,7 @@
 #include "canzona/report/plan_view.h"
 #include "canzona/report/shown_plan.h"
 
-namespace canzona {
+namespace canzona::report {
 namespace {
 
 constexpr size_t kStorageLabel = 10;
@@ -329,4 +329,4 @@ void add_storage_memory(const char* title, const RankMemory& memory,
   out.title(title).table("", rows).set("memory", memory_value(memory));
 }
 
-}  // namespace canzona
+}  // namespace canzona::report

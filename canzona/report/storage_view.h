@@ -18,7 +18,7 @@
 #include "canzona/plan/storage/storage_schedule.h"
 #include "canzona/report/document.h"
 
-namespace canzona {
+namespace canzona::report {
 
 // Figures that every view needs, computed once.
 struct StorageFigures {
@@ -80,4 +80,4 @@ RankSchedule shown_schedule(const StoragePlan& plan, int32_t rank);
 // "rank 3"; "ranks 3, 0, 1, 2"; "blocks of 4 ranks".
 std::string owners_text(const OwnedMatrix& matrix);
 
-}  // namespace canzona
+}  // namespace canzona::report

@@ -7,7 +7,7 @@
 #include "canzona/plan/storage/storage_plan.h"
 #include "canzona/plan/storage/test_layouts.h"
 
-namespace canzona::storage_view_test {
+namespace canzona::report::storage_view_test {
 namespace {
 
 using ::testing::AllOf;
@@ -142,4 +142,4 @@ TEST(StorageView, ShowsPlansWithoutMatricesAndOfManyRanks) {
 }
 
 }  // namespace
-}  // namespace canzona::storage_view_test
+}  // namespace canzona::report::storage_view_test

@@ -12,7 +12,7 @@
 #include "canzona/plan/search/teams.h"
 #include "canzona/report/shown_plan.h"
 
-namespace canzona {
+namespace canzona::report {
 namespace {
 
 std::string not_worth_it(const PlanOptions& options) {
@@ -271,4 +271,4 @@ Value teams_value(const Plan& plan) {
   return out;
 }
 
-}  // namespace canzona
+}  // namespace canzona::report

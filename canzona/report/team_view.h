@@ -16,7 +16,7 @@
 #include "canzona/plan/schedule/team_schedule.h"
 #include "canzona/report/document.h"
 
-namespace canzona {
+namespace canzona::report {
 
 // True unless teams are off.
 bool may_have_teams(const SettledRequest& plan);
@@ -77,4 +77,4 @@ std::string helper_place_text(bool is_owner);
 // An object with the number of teams of each size.
 Value teams_value(const Plan& plan);
 
-}  // namespace canzona
+}  // namespace canzona::report

@@ -12,7 +12,7 @@
 #include "canzona/report/models_view.h"
 #include "canzona/report/plan_view.h"
 
-namespace canzona::team_view_test {
+namespace canzona::report::team_view_test {
 namespace {
 
 using ::testing::AllOf;
@@ -277,4 +277,4 @@ TEST(TeamView, TheReportHasATableOfTeams) {
 }
 
 }  // namespace
-}  // namespace canzona::team_view_test
+}  // namespace canzona::report::team_view_test

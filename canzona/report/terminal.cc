@@ -11,7 +11,7 @@
 #include "canzona/base/text.h"
 #include "canzona/report/shown_plan.h"
 
-namespace canzona {
+namespace canzona::report {
 namespace {
 
 constexpr char kEscape = '\x1b';
@@ -292,4 +292,4 @@ Tone tone_of_ratio(double ratio) {
   return ratio <= 1.5 ? Tone::kFair : Tone::kPoor;
 }
 
-}  // namespace canzona
+}  // namespace canzona::report

@@ -8,7 +8,9 @@
 #include <string_view>
 #include <vector>
 
-namespace canzona {
+#include "canzona/base/rooms.h"
+
+namespace canzona::report {
 
 // Text for a terminal: colours that can be switched off, and widths that count
 // visible columns.
@@ -119,4 +121,4 @@ std::string load_picture(const LoadPicture& picture, const Ink& ink);
 // Returns the tone for a ratio whose best value is 1.
 Tone tone_of_ratio(double ratio);
 
-}  // namespace canzona
+}  // namespace canzona::report

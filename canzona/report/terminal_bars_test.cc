@@ -6,7 +6,7 @@
 
 #include "canzona/base/text.h"
 
-namespace canzona::terminal_bars_test {
+namespace canzona::report::terminal_bars_test {
 namespace {
 
 TEST(Bar, CountsEighths) {
@@ -66,4 +66,4 @@ TEST(LoadPicture, SharedBlocksShowTheLargest) {
 }
 
 }  // namespace
-}  // namespace canzona::terminal_bars_test
+}  // namespace canzona::report::terminal_bars_test

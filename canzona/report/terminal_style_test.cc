@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace canzona::terminal_style_test {
+namespace canzona::report::terminal_style_test {
 namespace {
 
 TEST(Ink, ColoursOnlyWhenAsked) {
@@ -41,4 +41,4 @@ TEST(Wrap, BreaksAtSpacesOnly) {
 }
 
 }  // namespace
-}  // namespace canzona::terminal_style_test
+}  // namespace canzona::report::terminal_style_test

@@ -5,7 +5,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 
-namespace canzona::terminal_table_test {
+namespace canzona::report::terminal_table_test {
 namespace {
 
 TEST(Table, AlignsColumns) {
@@ -64,4 +64,4 @@ TEST(Table, RefusesRowsOfAnotherWidth) {
 }
 
 }  // namespace
-}  // namespace canzona::terminal_table_test
+}  // namespace canzona::report::terminal_table_test

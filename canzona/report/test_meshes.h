@@ -10,7 +10,7 @@
 #include "canzona/plan/testing/test_toy_model.h"
 #include "canzona/report/mesh_view.h"
 
-namespace canzona {
+namespace canzona::report {
 
 // A layout that takes ten seconds: six of compute, one of bubble, and so on.
 inline WeighedMesh weighed_sample(const Mesh& mesh, const ZeroSizes& sizes) {
@@ -83,4 +83,4 @@ struct SampleMeshes {
   MeshAnswer answer;
 };
 
-}  // namespace canzona
+}  // namespace canzona::report

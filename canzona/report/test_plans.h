@@ -10,7 +10,7 @@
 #include "canzona/report/shown_plan.h"
 #include "canzona/shapes/read_model.h"
 
-namespace canzona {
+namespace canzona::report {
 
 // Small real plans for the tests of the views.
 struct PlanWish {
@@ -88,4 +88,4 @@ inline std::vector<PartsWish> wishes_of_parts() {
           {.mesh = "dp=2,ep=2", .dense = {2, 2, 2}, .strategy = "replicated"}};
 }
 
-}  // namespace canzona
+}  // namespace canzona::report

@@ -6,7 +6,7 @@
 #include "canzona/base/text.h"
 #include "canzona/report/shown_plan.h"
 
-namespace canzona {
+namespace canzona::report {
 namespace {
 
 constexpr int64_t kHidden = 1024;
@@ -204,4 +204,4 @@ std::vector<ReportPlan> compare_sample(Sample sample) {
   return plans;
 }
 
-}  // namespace canzona
+}  // namespace canzona::report

@@ -7,7 +7,7 @@
 
 #include "canzona/report/shown_plan.h"
 
-namespace canzona {
+namespace canzona::report {
 
 struct Sample {
   Mesh mesh{.dp = 4, .tp = 2};
@@ -25,4 +25,4 @@ ReportPlan make_sample(const Sample& sample);
 // Returns several strategies for one sample, as `canzona compare` shows them.
 std::vector<ReportPlan> compare_sample(Sample sample);
 
-}  // namespace canzona
+}  // namespace canzona::report

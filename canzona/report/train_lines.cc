@@ -8,7 +8,7 @@
 #include "canzona/base/text.h"
 #include "canzona/report/shown_plan.h"
 
-namespace canzona {
+namespace canzona::report {
 namespace {
 
 std::string named(const Ink& ink, const char* name, std::string_view value,
@@ -224,4 +224,4 @@ std::string closing_lines(const RunSummary& summary,
   return text;
 }
 
-}  // namespace canzona
+}  // namespace canzona::report

@@ -13,7 +13,7 @@
 #include "canzona/report/terminal.h"
 #include "canzona/trace/run_summary.h"
 
-namespace canzona {
+namespace canzona::report {
 
 // Returns "step:  10  loss:  4.1234  grad_norm:  1.23  lr: 1.0e-03  …"; columns
 // stay aligned up to `total_steps`. The line of a skipped step says so, and
@@ -72,4 +72,4 @@ std::string closing_lines(const RunSummary& summary, const std::string& report);
 // 75 → "1:15"; 4000 → "1:06:40".
 std::string clock_text(double seconds);
 
-}  // namespace canzona
+}  // namespace canzona::report

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-namespace canzona::train_lines_test {
+namespace canzona::report::train_lines_test {
 namespace {
 
 using testing::EndsWith;
@@ -152,4 +152,4 @@ TEST(TrainLines, ClocksRead) {
 }
 
 }  // namespace
-}  // namespace canzona::train_lines_test
+}  // namespace canzona::report::train_lines_test

@@ -12,7 +12,7 @@
 #include "canzona/plan/schedule/modules.h"
 #include "canzona/plan/schedule/rank_group.h"
 
-namespace canzona {
+namespace canzona::report {
 
 PurposeBytes zero_bytes(const Plan& plan, const RankCost& cost, int32_t rank) {
   PurposeBytes out;
@@ -43,7 +43,7 @@ PurposeBytes zero_bytes(const Plan& plan, const RankCost& cost, int32_t rank) {
 
 WireBytes ZeroOperation::of(const PurposeBytes& bytes) const {
   WireBytes sum;
-  for (const Purpose purpose : purposes) sum += canzona::of(bytes, purpose);
+  for (const Purpose purpose : purposes) sum += plan::of(bytes, purpose);
   return sum;
 }
 
@@ -364,4 +364,4 @@ Value sizes_value(const ZeroSizes& sizes) {
   return {{"z1", sizes.z1}, {"z2", sizes.z2}, {"z3", sizes.z3}};
 }
 
-}  // namespace canzona
+}  // namespace canzona::report

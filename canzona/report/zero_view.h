@@ -11,7 +11,7 @@
 #include "canzona/report/document.h"
 #include "canzona/report/shown_plan.h"
 
-namespace canzona {
+namespace canzona::report {
 
 // Counts the bytes that travel in one iteration of a plan, by operation and
 // link class.
@@ -51,4 +51,4 @@ std::string collectives_text(const Plan& plan);
 Document zero_view(const ReportPlan& shown);
 Value sizes_value(const ZeroSizes& sizes);
 
-}  // namespace canzona
+}  // namespace canzona::report

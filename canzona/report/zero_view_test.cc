@@ -9,7 +9,7 @@
 #include "canzona/report/shown_plan.h"
 #include "canzona/report/test_plans.h"
 
-namespace canzona::zero_view_test {
+namespace canzona::report::zero_view_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -192,4 +192,4 @@ TEST(ZeroView, EverythingCanBeExplained) {
 }
 
 }  // namespace
-}  // namespace canzona::zero_view_test
+}  // namespace canzona::report::zero_view_test

@@ -4,7 +4,7 @@
 
 #include "canzona/rules/test_matrices.h"
 
-namespace canzona::axes_test {
+namespace canzona::rules::axes_test {
 namespace {
 
 using Values = std::vector<double>;
@@ -134,4 +134,4 @@ TEST(AxesOfAVector, AreOneFactor) {
 }
 
 }  // namespace
-}  // namespace canzona::axes_test
+}  // namespace canzona::rules::axes_test

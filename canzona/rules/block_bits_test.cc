@@ -6,7 +6,7 @@
 #include "canzona/rules/test_matrices.h"
 #include "canzona/rules/test_steps.h"
 
-namespace canzona::block_bits_test {
+namespace canzona::rules::block_bits_test {
 namespace {
 
 constexpr double kRate = 0.01;
@@ -180,4 +180,4 @@ TEST(BlockBits, WhatHangsTogetherDoesNotFallApart) {
 }
 
 }  // namespace
-}  // namespace canzona::block_bits_test
+}  // namespace canzona::rules::block_bits_test

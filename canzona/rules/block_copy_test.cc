@@ -4,7 +4,7 @@
 
 #include <numeric>
 
-namespace canzona::block_copy_test {
+namespace canzona::rules::block_copy_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -68,4 +68,4 @@ TEST(BlockCopy, BlocksPutBackMakeTheTensor) {
 }
 
 }  // namespace
-}  // namespace canzona::block_copy_test
+}  // namespace canzona::rules::block_copy_test

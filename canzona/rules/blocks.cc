@@ -7,7 +7,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 
-namespace canzona {
+namespace canzona::rules {
 
 BlockedSide::BlockedSide(int64_t length, int64_t max_dim) : length_(length) {
   const int64_t full = length / max_dim;
@@ -284,4 +284,4 @@ std::vector<TeamState> states_with_helper(const FactorLayout& factors, int axis,
   return states;
 }
 
-}  // namespace canzona
+}  // namespace canzona::rules

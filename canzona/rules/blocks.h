@@ -18,10 +18,11 @@
 #include <string>
 #include <vector>
 
+#include "canzona/base/rooms.h"
 #include "canzona/base/units.h"
 #include "canzona/rules/facts.h"
 
-namespace canzona {
+namespace canzona::rules {
 
 class BlockedSide {
  public:
@@ -237,4 +238,4 @@ std::vector<TeamState> states_with_helper(const FactorLayout& factors, int axis,
                                           int counters, int result,
                                           bool is_helper);
 
-}  // namespace canzona
+}  // namespace canzona::rules

@@ -6,7 +6,7 @@
 
 #include "canzona/base/error.h"
 
-namespace canzona::rules_blocks_test {
+namespace canzona::rules::rules_blocks_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -155,4 +155,4 @@ TEST(AxisSizes, CheckTheirProduct) {
 }
 
 }  // namespace
-}  // namespace canzona::rules_blocks_test
+}  // namespace canzona::rules::rules_blocks_test

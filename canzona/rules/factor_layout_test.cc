@@ -5,7 +5,7 @@
 #include <map>
 #include <vector>
 
-namespace canzona::factor_layout_test {
+namespace canzona::rules::factor_layout_test {
 namespace {
 
 using Shape = std::vector<int64_t>;
@@ -55,4 +55,4 @@ TEST(FactorLayout, GivesNothingToAxesWithoutFactors) {
 }
 
 }  // namespace
-}  // namespace canzona::factor_layout_test
+}  // namespace canzona::rules::factor_layout_test

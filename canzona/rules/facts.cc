@@ -46,13 +46,15 @@ std::vector<StateFact> RuleFacts::tensor_states(
   return all;
 }
 
+namespace rules {
 #define CANZONA_RULE(rule) RuleEntry rule##_entry();
 #include "canzona/rules/rules.def"
 #undef CANZONA_RULE
+}  // namespace rules
 
 const std::vector<RuleEntry>& rule_table() {
   static const std::vector<RuleEntry> table = {
-#define CANZONA_RULE(rule) rule##_entry(),
+#define CANZONA_RULE(rule) rules::rule##_entry(),
 #include "canzona/rules/rules.def"
 #undef CANZONA_RULE
   };

@@ -4,7 +4,7 @@
 
 #include "canzona/base/error.h"
 
-namespace canzona::rules_facts_test {
+namespace canzona::rules::rules_facts_test {
 namespace {
 
 TEST(StateFact, CountsElementsAndBytes) {
@@ -47,4 +47,4 @@ TEST(MatrixShape, ReadsAsRowsByColumns) {
 }
 
 }  // namespace
-}  // namespace canzona::rules_facts_test
+}  // namespace canzona::rules::rules_facts_test

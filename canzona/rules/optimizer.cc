@@ -10,6 +10,7 @@
 #include "canzona/rules/runs.h"
 
 namespace canzona {
+using namespace rules;
 
 void fill_initially(Engine& engine, const StateFact& fact, Run run,
                     int64_t tensors) {

@@ -12,7 +12,7 @@
 #include "canzona/rules/test_device.h"
 #include "canzona/rules/test_matrices.h"
 
-namespace canzona::optimizer_cuda_test {
+namespace canzona::rules::optimizer_cuda_test {
 namespace {
 
 using Values = std::vector<std::vector<float>>;
@@ -355,4 +355,4 @@ INSTANTIATE_TEST_SUITE_P(Rules, OnGpu, testing::ValuesIn(kCases),
                          });
 
 }  // namespace
-}  // namespace canzona::optimizer_cuda_test
+}  // namespace canzona::rules::optimizer_cuda_test

@@ -17,7 +17,7 @@
 #include "canzona/rules/test_matrices.h"
 #include "canzona/rules/test_steps.h"
 
-namespace canzona::optimizer_test {
+namespace canzona::rules::optimizer_test {
 namespace {
 
 using ::testing::AllOf;
@@ -442,4 +442,4 @@ TEST(TensorBatch, PiecesHaveTheBitsOfWholeTensors) {
 }
 
 }  // namespace
-}  // namespace canzona::optimizer_test
+}  // namespace canzona::rules::optimizer_test

@@ -9,7 +9,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 
-namespace canzona {
+namespace canzona::rules {
 namespace {
 
 constexpr const char* kPeriod = "precondition_frequency";
@@ -294,4 +294,4 @@ bool splits_products(const RuleOptions& options) {
   return word_option(options, "products") == "bf16x3";
 }
 
-}  // namespace canzona
+}  // namespace canzona::rules

@@ -21,7 +21,7 @@
 
 #include "canzona/rules/facts.h"
 
-namespace canzona {
+namespace canzona::rules {
 
 // Returns every known option with the given value, else that of the preset,
 // else its default; numbers in their shortest form. A rule with presets also
@@ -80,4 +80,4 @@ std::vector<OptionFact> product_option_facts();
 void choose_products(RuleOptions& options);
 bool splits_products(const RuleOptions& options);
 
-}  // namespace canzona
+}  // namespace canzona::rules

@@ -5,7 +5,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 
-namespace canzona::rules_options_test {
+namespace canzona::rules::rules_options_test {
 namespace {
 
 using ::testing::AllOf;
@@ -222,4 +222,4 @@ TEST(OptionsInForce, TakesAPresetAndWhatIsGivenBesideIt) {
 }
 
 }  // namespace
-}  // namespace canzona::rules_options_test
+}  // namespace canzona::rules::rules_options_test

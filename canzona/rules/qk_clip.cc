@@ -6,7 +6,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 
-namespace canzona {
+namespace canzona::rules {
 namespace {
 
 void check(std::span<const double> largest, int64_t groups,
@@ -50,4 +50,4 @@ QkFactors qk_factors(std::span<const double> largest, int64_t groups,
   return factors;
 }
 
-}  // namespace canzona
+}  // namespace canzona::rules

@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-namespace canzona {
+namespace canzona::rules {
 
 struct QkClip {
   double tau = 100;
@@ -36,4 +36,4 @@ struct QkFactors {
 QkFactors qk_factors(std::span<const double> largest, int64_t groups,
                      const QkClip& clip);
 
-}  // namespace canzona
+}  // namespace canzona::rules

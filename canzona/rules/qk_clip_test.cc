@@ -8,7 +8,7 @@
 
 #include "canzona/base/error.h"
 
-namespace canzona::qk_clip_test {
+namespace canzona::rules::qk_clip_test {
 namespace {
 
 using testing::DoubleEq;
@@ -58,4 +58,4 @@ TEST(QkClip, RefusesSettingsOutOfRange) {
 }
 
 }  // namespace
-}  // namespace canzona::qk_clip_test
+}  // namespace canzona::rules::qk_clip_test

@@ -3,7 +3,7 @@
 #include "canzona/base/text.h"
 #include "canzona/rules/runs.h"
 
-namespace canzona {
+namespace canzona::rules {
 namespace {
 
 constexpr double kMostFailures = 3;
@@ -89,4 +89,4 @@ void count_failures(Engine& engine, const RefreshSite& site,
               " (", outcomes[static_cast<size_t>(i)].reason, ")"));
 }
 
-}  // namespace canzona
+}  // namespace canzona::rules

@@ -33,7 +33,7 @@
 #include "canzona/rules/strips.h"
 #include "canzona/rules/together.h"
 
-namespace canzona {
+namespace canzona::rules {
 
 inline FactorId part_of(const FactorId& first, int64_t place) {
   return {first.tensor + place, first.block, first.axis};
@@ -149,4 +149,4 @@ inline bool is_owner(const TeamSeat& seat) {
   return seat.head;
 }
 
-}  // namespace canzona
+}  // namespace canzona::rules

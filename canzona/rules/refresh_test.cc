@@ -5,7 +5,7 @@
 #include <limits>
 #include <vector>
 
-namespace canzona::refresh_policy_test {
+namespace canzona::rules::refresh_policy_test {
 namespace {
 
 using ::testing::AllOf;
@@ -151,4 +151,4 @@ TEST(RefreshPolicy, AResultThatIsNotFiniteIsAnError) {
 }
 
 }  // namespace
-}  // namespace canzona::refresh_policy_test
+}  // namespace canzona::rules::refresh_policy_test

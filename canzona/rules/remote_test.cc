@@ -9,7 +9,7 @@
 #include "canzona/rules/test_batch.h"
 #include "canzona/rules/test_matrices.h"
 
-namespace canzona::remote_test {
+namespace canzona::rules::remote_test {
 namespace {
 
 using ::testing::AllOf;
@@ -29,7 +29,7 @@ struct Case {
 };
 
 std::ostream& operator<<(std::ostream& out, const Case& c) {
-  out << c.rule << " " << to_string(c.dims);
+  out << c.rule << " " << canzona::to_string(c.dims);
   for (const auto& [name, value] : c.options)
     out << " " << name << "=" << value;
   return out;
@@ -452,4 +452,4 @@ TEST(RemoteFailures, AreTriedAgainOneByOne) {
 }
 
 }  // namespace
-}  // namespace canzona::remote_test
+}  // namespace canzona::rules::remote_test

@@ -8,11 +8,14 @@
 #include "canzona/rules/strips.h"
 
 namespace canzona {
+using namespace rules;
 
+namespace rules {
 #define CANZONA_RULE(rule) \
   std::unique_ptr<Rule> make_##rule##_rule(const RuleOptions&, DType);
 #include "canzona/rules/rules.def"
 #undef CANZONA_RULE
+}  // namespace rules
 
 int64_t num_elements(const Dims& dims) {
   int64_t product = 1;

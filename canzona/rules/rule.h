@@ -27,8 +27,12 @@
 
 namespace canzona {
 
-class SharedTransform;  // strips.h
+namespace rules {
+class SharedTransform;
+}  // strips.h
+namespace rules {
 struct TeamSeat;
+}
 
 using Dims = std::vector<int64_t>;
 int64_t num_elements(const Dims& dims);
@@ -164,9 +168,9 @@ class Rule {
   // (strips.h), in memory of the arena, which outlives it as the rule
   // and the engine do. Null if the rule, this shape (facts().strips) or the
   // engine cannot.
-  virtual std::unique_ptr<SharedTransform> share(Engine& engine, Arena& arena,
-                                                 MatrixShape shape,
-                                                 const TeamSeat& seat) const;
+  virtual std::unique_ptr<rules::SharedTransform> share(
+      Engine& engine, Arena& arena, MatrixShape shape,
+      const rules::TeamSeat& seat) const;
 
   // All three stages on whole tensors of one rank, fused where that saves
   // passes over memory. The result is bit-identical to running the stages

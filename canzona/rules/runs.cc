@@ -3,7 +3,7 @@
 #include "canzona/base/check.h"
 #include "canzona/base/device_kind.h"
 
-namespace canzona {
+namespace canzona::rules {
 
 HostCopy::HostCopy(Engine& engine, Matrices one) : engine_(engine), one_(one) {
   if (one.data == nullptr) return;
@@ -202,4 +202,4 @@ void copy_back(Engine& engine, Run tensor, ConstRun room,
                 in_room(room, planes, i, count));
 }
 
-}  // namespace canzona
+}  // namespace canzona::rules

@@ -18,7 +18,7 @@
 #include "canzona/linalg/stages.h"
 #include "canzona/rules/blocks.h"
 
-namespace canzona {
+namespace canzona::rules {
 
 // The run starting at element `elements`.
 template <class AnyRun>
@@ -170,4 +170,4 @@ void copy_back(Engine& engine, Run tensor, ConstRun room,
                const Blocking& blocking, const TensorBlock& block,
                int64_t count = 1);
 
-}  // namespace canzona
+}  // namespace canzona::rules

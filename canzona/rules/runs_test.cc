@@ -6,7 +6,7 @@
 #include "canzona/linalg/engine.h"
 #include "canzona/linalg/test_remote_engine.h"
 
-namespace canzona {
+namespace canzona::rules {
 namespace {
 
 using testing::ElementsAre;
@@ -39,4 +39,4 @@ TEST(OnHost, BringsRunsOfAnotherDeviceHereAndBack) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::rules

@@ -4,7 +4,7 @@
 
 #include "canzona/base/check.h"
 
-namespace canzona {
+namespace canzona::rules {
 
 int64_t strip_border(int64_t side, int strips, int i) {
   CANZONA_CHECK(strips >= 1 && strips <= kMostStrips, strips, " strips");
@@ -43,4 +43,4 @@ int64_t widest_strip(int64_t side, int strips) {
   return widest;
 }
 
-}  // namespace canzona
+}  // namespace canzona::rules

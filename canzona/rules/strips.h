@@ -14,10 +14,11 @@
 #include <span>
 #include <vector>
 
+#include "canzona/base/rooms.h"
 #include "canzona/linalg/stages.h"
 #include "canzona/rules/facts.h"
 
-namespace canzona {
+namespace canzona::rules {
 
 // The number of strips is 1, 2, 4 or 8, so that equal shares are subtrees of
 // the binary tree that adds their sums.
@@ -119,4 +120,4 @@ class SharedTransform {
   virtual void multiply(int segment, const std::byte* factor, Run out) = 0;
 };
 
-}  // namespace canzona
+}  // namespace canzona::rules

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-namespace canzona::strips_test {
+namespace canzona::rules::strips_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -69,4 +69,4 @@ TEST(Strips, OfVeryLongSidesDoNotOverflow) {
 }
 
 }  // namespace
-}  // namespace canzona::strips_test
+}  // namespace canzona::rules::strips_test

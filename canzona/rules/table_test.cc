@@ -7,7 +7,7 @@
 #include "canzona/base/text.h"
 #include "canzona/rules/facts.h"
 
-namespace canzona::table_test {
+namespace canzona::rules::table_test {
 namespace {
 
 using ::testing::AllOf;
@@ -180,4 +180,4 @@ TEST(MakeRuleFacts, RefusesUnknownOptions) {
 }
 
 }  // namespace
-}  // namespace canzona::table_test
+}  // namespace canzona::rules::table_test

@@ -15,7 +15,7 @@
 #include "canzona/rules/optimizer.h"
 #include "canzona/rules/runs.h"
 
-namespace canzona {
+namespace canzona::rules {
 
 class TestBatch {
  public:
@@ -113,4 +113,4 @@ class TestBatch {
   int64_t steps_ = 0;
 };
 
-}  // namespace canzona
+}  // namespace canzona::rules

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace canzona {
+namespace canzona::rules {
 
 // Row-major, fp64.
 struct PlainMatrix {
@@ -136,4 +136,4 @@ inline double largest_singular_value(const PlainMatrix& a) {
   return std::sqrt(value);
 }
 
-}  // namespace canzona
+}  // namespace canzona::rules

@@ -7,7 +7,7 @@
 
 #include "canzona/rules/optimizer.h"
 
-namespace canzona {
+namespace canzona::rules {
 
 template <class Real>
 class TestTensor {
@@ -121,4 +121,4 @@ inline std::vector<double> known_gradient(int64_t rows, int64_t cols,
   return values;
 }
 
-}  // namespace canzona
+}  // namespace canzona::rules

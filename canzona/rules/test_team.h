@@ -17,7 +17,7 @@
 #include "canzona/rules/rule.h"
 #include "canzona/rules/strips.h"
 
-namespace canzona {
+namespace canzona::rules {
 
 template <class Real>
 class TestTeam {
@@ -234,4 +234,4 @@ void expect_same_bits(const std::vector<Real>& a, const std::vector<Real>& b,
       << what;
 }
 
-}  // namespace canzona
+}  // namespace canzona::rules

@@ -13,7 +13,7 @@
 #include "canzona/rules/test_steps.h"
 #include "canzona/rules/test_team.h"
 
-namespace canzona::team_steps {
+namespace canzona::rules::team_steps {
 
 using Values = std::vector<float>;
 
@@ -96,4 +96,4 @@ inline void expect_team_as_one(const RuleOptions& options, MatrixShape shape,
   }
 }
 
-}  // namespace canzona::team_steps
+}  // namespace canzona::rules::team_steps

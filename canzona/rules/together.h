@@ -13,7 +13,7 @@
 #include "canzona/base/check.h"
 #include "canzona/linalg/engine.h"
 
-namespace canzona {
+namespace canzona::rules {
 
 class ProductsScope {
  public:
@@ -98,4 +98,4 @@ void for_each_part(const Engine& engine, int64_t count, const Work& work) {
     work(begin, std::min(most, count - begin));
 }
 
-}  // namespace canzona
+}  // namespace canzona::rules

@@ -6,7 +6,7 @@
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
 
-namespace canzona {
+namespace canzona::runtime {
 namespace {
 
 template <class T>
@@ -175,4 +175,4 @@ int64_t LaneClock::time_of(int64_t stamp) {
   return times_.time_of(*events_[static_cast<size_t>(stamp)]);
 }
 
-}  // namespace canzona
+}  // namespace canzona::runtime

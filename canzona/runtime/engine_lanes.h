@@ -15,7 +15,7 @@
 #include "canzona/linalg/memory.h"
 #include "canzona/trace/trace.h"
 
-namespace canzona {
+namespace canzona::runtime {
 
 // Tells a communicator how to access device memory.
 //
@@ -167,4 +167,4 @@ class LaneTimes {
   std::deque<LaneClock> clocks_;
 };
 
-}  // namespace canzona
+}  // namespace canzona::runtime

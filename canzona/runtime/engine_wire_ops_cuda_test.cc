@@ -9,7 +9,7 @@
 #include "canzona/linalg/test_memory_ops.h"
 #include "canzona/runtime/engine_lanes.h"
 
-namespace canzona::engine_wire_ops_cuda_test {
+namespace canzona::runtime::engine_wire_ops_cuda_test {
 namespace {
 
 // Threads as ranks, all sharing one GPU.
@@ -120,4 +120,4 @@ TEST_F(CudaWireOps, PiecesAreGathered) {
 }
 
 }  // namespace
-}  // namespace canzona::engine_wire_ops_cuda_test
+}  // namespace canzona::runtime::engine_wire_ops_cuda_test

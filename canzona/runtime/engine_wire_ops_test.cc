@@ -11,7 +11,7 @@
 #include "canzona/comm/test_pieces.h"
 #include "canzona/comm/thread/run_ranks.h"
 
-namespace canzona::engine_wire_ops_test {
+namespace canzona::runtime::engine_wire_ops_test {
 namespace {
 
 const EngineWireOps& ops() {
@@ -115,4 +115,4 @@ TEST(EngineWireOps, ServeAGroupSplitOffAWorldOfTheHost) {
 }
 
 }  // namespace
-}  // namespace canzona::engine_wire_ops_test
+}  // namespace canzona::runtime::engine_wire_ops_test

@@ -6,7 +6,7 @@
 #include "canzona/plan/schedule/rank_layout.h"
 #include "canzona/runtime/digest/rank_digest.h"
 
-namespace canzona {
+namespace canzona::runtime {
 namespace {
 
 // Streams of one tensor: parameters, slices, and each home's random numbers.
@@ -88,4 +88,4 @@ void make_parameter(Engine& engine, const Tensor& tensor, int32_t tp, int32_t t,
   fill_there(engine, parameter_stream(tensor), tensor, tp, t, shard);
 }
 
-}  // namespace canzona
+}  // namespace canzona::runtime

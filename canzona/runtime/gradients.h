@@ -27,6 +27,10 @@
 #include "canzona/plan/schedule/rank_layout.h"
 
 namespace canzona {
+class Engine;
+}
+
+namespace canzona::runtime {
 
 // Fills a tp shard of a tensor with numbers that depend on the logical position
 // alone, so that every mesh gets the same tensor.
@@ -75,7 +79,6 @@ void for_number_rows(std::span<const ExtentCopy> runs, const Use& use) {
   }
 }
 
-class Engine;
 
 enum class GradientKind { kExact, kRandom };
 std::string_view to_string(GradientKind kind);
@@ -108,4 +111,4 @@ void make_gradient(Engine& engine, const GradientShare& share,
 void make_parameter(Engine& engine, const Tensor& tensor, int32_t tp, int32_t t,
                     float* shard);
 
-}  // namespace canzona
+}  // namespace canzona::runtime

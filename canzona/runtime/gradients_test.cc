@@ -13,7 +13,7 @@
 #include "canzona/plan/schedule/rank_layout.h"
 #include "canzona/shapes/architecture.h"
 
-namespace canzona::gradients_test {
+namespace canzona::runtime::gradients_test {
 namespace {
 
 using Values = std::vector<float>;
@@ -162,4 +162,4 @@ TEST(Gradients, KindsHaveNames) {
 }
 
 }  // namespace
-}  // namespace canzona::gradients_test
+}  // namespace canzona::runtime::gradients_test

@@ -12,6 +12,7 @@
 #include "canzona/plan/schedule/team_schedule.h"
 
 namespace canzona {
+using namespace runtime;
 namespace {
 
 // Splits off the ranks with this color. All ranks of `world`, which are those

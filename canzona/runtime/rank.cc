@@ -10,7 +10,7 @@
 #include "canzona/plan/schedule/state_boxes.h"
 #include "canzona/runtime/engine_lanes.h"
 
-namespace canzona {
+namespace canzona::runtime {
 
 // Zeroed because padding is sent and must be the same everywhere; nothing else
 // is read before it is written.
@@ -258,7 +258,7 @@ std::string_view Rank::label(const std::string& text) {
 ShownEntry Rank::show(const ScheduleEntry& entry) {
   const bool traced = options.trace != nullptr;
   return {&entry,
-          {word_of(entry.kind), label(canzona::label_of(part, entry)),
+          {word_of(entry.kind), label(plan::label_of(part, entry)),
            traced ? label(names_of(part, kept, entry)) : std::string_view(),
            bytes_of(part, world_rank, entry, size_of(options.wire))}};
 }
@@ -394,4 +394,4 @@ GradientRuns gradient_runs(const std::vector<const Rank*>& ranks) {
   return runs;
 }
 
-}  // namespace canzona
+}  // namespace canzona::runtime

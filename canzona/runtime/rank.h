@@ -29,7 +29,7 @@
 #include "canzona/runtime/options.h"
 #include "canzona/runtime/step/gradient_check.h"
 
-namespace canzona {
+namespace canzona::runtime {
 
 // The memory of one rank, reserved once and never grown: exactly the bytes that
 // the plan predicted.
@@ -232,7 +232,7 @@ struct Rank {
   }
   // How a tensor of this part is named in the check (step/gradient_check.h).
   int64_t nonfinite_code(int32_t number, bool own) const {
-    return canzona::nonfinite_code(part.tensors[static_cast<size_t>(number)],
+    return runtime::nonfinite_code(part.tensors[static_cast<size_t>(number)],
                                    known_as, own);
   }
   bool counts_shard(int32_t number) const {
@@ -333,4 +333,4 @@ void add_pieces(const Rank& rank, size_t kept, TensorBatch& batch);
 const FlatLayout::Shard& stored_shard(const Rank& rank,
                                       const FlatLayout& layout, int32_t tensor);
 
-}  // namespace canzona
+}  // namespace canzona::runtime

@@ -6,7 +6,7 @@
 #include "canzona/base/text.h"
 #include "canzona/runtime/rank_values.h"
 
-namespace canzona {
+namespace canzona::runtime {
 namespace {
 
 std::vector<Message> gradient_messages(const RankPart& own) {
@@ -122,4 +122,4 @@ std::chrono::nanoseconds RankPart::busy() const {
   return busy;
 }
 
-}  // namespace canzona
+}  // namespace canzona::runtime

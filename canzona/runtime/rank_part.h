@@ -19,7 +19,7 @@
 #include "canzona/runtime/zero/bucket_traffic.h"
 #include "canzona/runtime/zero/module_traffic.h"
 
-namespace canzona {
+namespace canzona::runtime {
 
 struct RankPart {
   RankPart(const PlanPart& part, Communicator& world, Engine& engine,
@@ -60,4 +60,4 @@ struct RankPart {
   std::unique_ptr<Scatterer> scatterer;  // where gradients are cut
 };
 
-}  // namespace canzona
+}  // namespace canzona::runtime

@@ -8,7 +8,7 @@
 #include "canzona/base/text.h"
 #include "canzona/rules/optimizer.h"
 
-namespace canzona {
+namespace canzona::runtime {
 namespace {
 
 void set_piece(Rank& rank, int32_t tensor, const ExtentCopy& piece,
@@ -218,4 +218,4 @@ void fill_states(Rank& rank) {
   rank.settle();
 }
 
-}  // namespace canzona
+}  // namespace canzona::runtime

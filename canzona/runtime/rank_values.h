@@ -11,7 +11,7 @@
 #include "canzona/plan/schedule/state_boxes.h"
 #include "canzona/runtime/rank.h"
 
-namespace canzona {
+namespace canzona::runtime {
 
 // Sets the copy that forward uses, rounded if that is bf16, and the masters.
 void write_shard(Rank& rank, int32_t tensor, std::span<const float> shard);
@@ -41,4 +41,4 @@ void fill_states(Rank& rank);
 // Rounds the weights that this rank updates, if parameters are bf16.
 void round_weights(Rank& rank);
 
-}  // namespace canzona
+}  // namespace canzona::runtime

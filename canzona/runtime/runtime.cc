@@ -14,6 +14,7 @@
 #include "canzona/runtime/step/gradient_check.h"
 
 namespace canzona {
+using namespace runtime;
 
 // The rank's parts, with the number that each tensor has in one of them.
 struct Runtime::Parts {

@@ -15,6 +15,7 @@
 #include "canzona/saving/run_saver.h"
 
 namespace canzona {
+using namespace saving;
 namespace {
 
 // Numbers that cannot be read directly into place go through this much memory,

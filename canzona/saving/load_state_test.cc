@@ -12,7 +12,7 @@
 #include "canzona/runtime/testing/test_block_plans.h"
 #include "canzona/saving/test_saving.h"
 
-namespace canzona::load_state_test {
+namespace canzona::saving::load_state_test {
 namespace {
 
 class OfEveryRule : public testing::TestWithParam<std::string> {};
@@ -256,4 +256,4 @@ TEST(LoadState, NamesAStepOrFolderThatIsNotThere) {
 }
 
 }  // namespace
-}  // namespace canzona::load_state_test
+}  // namespace canzona::saving::load_state_test

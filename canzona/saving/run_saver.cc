@@ -25,6 +25,7 @@
 #include "canzona/saving/staging.h"
 
 namespace canzona {
+using namespace saving;
 namespace {
 
 // The form on the wire.

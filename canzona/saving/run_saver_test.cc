@@ -15,7 +15,7 @@
 #include "canzona/comm/thread/test_gate.h"
 #include "canzona/saving/test_saving.h"
 
-namespace canzona::run_saver_test {
+namespace canzona::saving::run_saver_test {
 namespace {
 
 Plan plan_of(const std::string& mesh, const std::string& rule = "muon") {
@@ -315,4 +315,4 @@ TEST(RunSaver, ReservesWhatAPlanSaysThatARankGives) {
 }
 
 }  // namespace
-}  // namespace canzona::run_saver_test
+}  // namespace canzona::saving::run_saver_test

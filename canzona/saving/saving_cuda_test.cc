@@ -4,7 +4,7 @@
 #include "canzona/linalg/cuda_device.h"
 #include "canzona/saving/test_saving.h"
 
-namespace canzona::saving_cuda_test {
+namespace canzona::saving::saving_cuda_test {
 namespace {
 
 class SavingOnGpu : public testing::TestWithParam<std::string> {
@@ -63,4 +63,4 @@ INSTANTIATE_TEST_SUITE_P(Rules, SavingOnGpu,
                          [](const auto& rule) { return rule.param; });
 
 }  // namespace
-}  // namespace canzona::saving_cuda_test
+}  // namespace canzona::saving::saving_cuda_test

@@ -12,7 +12,7 @@
 #include "canzona/base/text.h"
 #include "canzona/saving/test_saving.h"
 
-namespace canzona::saving_heavy_test {
+namespace canzona::saving::saving_heavy_test {
 namespace {
 
 constexpr std::array<std::string_view, 4> kHeavyRules = {"muon", "adamw",
@@ -172,4 +172,4 @@ TEST(LoadStateHeavy, S5TakesLittleMemoryBesideTheState) {
 }
 
 }  // namespace
-}  // namespace canzona::saving_heavy_test
+}  // namespace canzona::saving::saving_heavy_test

@@ -13,7 +13,7 @@
 
 #include "canzona/base/error.h"
 
-namespace canzona {
+namespace canzona::saving {
 namespace {
 
 // Large enough to be worth a thread's start, small enough for even shares of
@@ -104,4 +104,4 @@ int copy_threads(int64_t ranks_here) {
   return std::clamp(share, 1, kMostCopyThreads);
 }
 
-}  // namespace canzona
+}  // namespace canzona::saving

@@ -16,7 +16,7 @@
 
 #include "canzona/linalg/memory.h"
 
-namespace canzona {
+namespace canzona::saving {
 
 struct StagedCopy {
   std::span<const float> from;  // memory of this process
@@ -47,4 +47,4 @@ class StagingMemory {
 // host name, which pause at the same time; at least 1.
 int copy_threads(int64_t ranks_here);
 
-}  // namespace canzona
+}  // namespace canzona::saving

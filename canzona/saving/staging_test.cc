@@ -7,7 +7,7 @@
 
 #include "canzona/base/error.h"
 
-namespace canzona::staging_test {
+namespace canzona::saving::staging_test {
 namespace {
 
 using ::testing::Each;
@@ -50,4 +50,4 @@ TEST(CopyThreads, AreOneOrMoreHoweverManyRanksThereAre) {
 }
 
 }  // namespace
-}  // namespace canzona::staging_test
+}  // namespace canzona::saving::staging_test

@@ -19,7 +19,7 @@
 #include "canzona/saving/load_state.h"
 #include "canzona/saving/run_saver.h"
 
-namespace canzona {
+namespace canzona::saving {
 
 class SavingFolder : public TestFolder {
  public:
@@ -167,4 +167,4 @@ inline void expect_walk(const std::vector<PlanWish>& wishes, uint64_t walk) {
   ASSERT_EQ(last.states, straight.states) << "walk " << walk;
 }
 
-}  // namespace canzona
+}  // namespace canzona::saving

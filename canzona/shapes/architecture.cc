@@ -5,7 +5,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 
-namespace canzona {
+namespace canzona::shapes {
 namespace {
 
 // Products of two of these stay below 2^43, sums of products far below 2^63.
@@ -207,4 +207,4 @@ void keep_layers(Model& model, int64_t count) {
   if (!has_experts) model.num_experts = model.experts_per_token = 0;
 }
 
-}  // namespace canzona
+}  // namespace canzona::shapes

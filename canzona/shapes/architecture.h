@@ -16,9 +16,10 @@
 #include <string_view>
 #include <vector>
 
+#include "canzona/base/rooms.h"
 #include "canzona/shapes/tensor.h"
 
-namespace canzona {
+namespace canzona::shapes {
 
 // The names and layouts that checkpoints use for a layer's experts.
 enum class ExpertLayout {
@@ -166,4 +167,4 @@ Architecture scaled_down(const Architecture& architecture, int64_t divisor,
 // UsageError if the model has fewer.
 void keep_layers(Model& model, int64_t count);
 
-}  // namespace canzona
+}  // namespace canzona::shapes

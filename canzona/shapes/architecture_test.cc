@@ -5,7 +5,7 @@
 
 #include "canzona/shapes/test_support.h"
 
-namespace canzona::architecture_test {
+namespace canzona::shapes::architecture_test {
 namespace {
 
 using testing::AllOf;
@@ -208,4 +208,4 @@ TEST(Generate, RefusesTensorsThatDoNotFit) {
 }
 
 }  // namespace
-}  // namespace canzona::architecture_test
+}  // namespace canzona::shapes::architecture_test

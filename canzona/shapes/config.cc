@@ -8,7 +8,7 @@
 #include "canzona/shapes/read_model.h"
 #include "canzona/shapes/tensor.h"
 
-namespace canzona {
+namespace canzona::shapes {
 namespace {
 
 using Members = ConfigMembers;
@@ -578,6 +578,11 @@ void read_heads(std::string_view json, const std::string& file,
     if (facts.experts_per_token == 0) facts.experts_per_token = number(key);
   }
 }
+
+}  // namespace canzona::shapes
+
+namespace canzona {
+using namespace shapes;
 
 Model model_from_config(std::string_view json, const std::string& name,
                         const ReadOptions& options) {

@@ -17,7 +17,7 @@
 #include "canzona/shapes/architecture.h"
 #include "canzona/shapes/records.h"
 
-namespace canzona {
+namespace canzona::shapes {
 
 // The names that configurations have for the number of experts per token.
 inline constexpr const char* kExpertsPerTokenKeys[] = {
@@ -120,4 +120,4 @@ const Family* find_family(std::string_view model_type);
 // The model_types of all families.
 std::vector<std::string> config_families();
 
-}  // namespace canzona
+}  // namespace canzona::shapes

@@ -8,7 +8,7 @@
 #include "canzona/shapes/read_model.h"
 #include "canzona/shapes/test_support.h"
 
-namespace canzona::shapes_config_test {
+namespace canzona::shapes::shapes_config_test {
 namespace {
 
 using nlohmann::json;
@@ -286,4 +286,4 @@ TEST(Config, OddHeadsBesideWeightsAreUnknownHeads) {
 }
 
 }  // namespace
-}  // namespace canzona::shapes_config_test
+}  // namespace canzona::shapes::shapes_config_test

@@ -6,7 +6,7 @@
 #include "canzona/shapes/architecture.h"
 #include "canzona/shapes/test_families.h"
 
-namespace canzona::families_test {
+namespace canzona::shapes::families_test {
 namespace {
 
 using testing::AllOf;
@@ -337,4 +337,4 @@ TEST(FamilyTensors, WeightsOfPhi3HaveKnownParts) {
 }
 
 }  // namespace
-}  // namespace canzona::families_test
+}  // namespace canzona::shapes::families_test

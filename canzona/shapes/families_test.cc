@@ -16,7 +16,7 @@
 #include "canzona/shapes/tensor.h"
 #include "canzona/shapes/test_families.h"
 
-namespace canzona::families_test {
+namespace canzona::shapes::families_test {
 namespace {
 
 using testing::AllOf;
@@ -313,4 +313,4 @@ TEST(Families, RefuseToExplode) {
 }
 
 }  // namespace
-}  // namespace canzona::families_test
+}  // namespace canzona::shapes::families_test

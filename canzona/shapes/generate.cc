@@ -13,7 +13,7 @@
 #include "canzona/base/units.h"
 #include "canzona/shapes/architecture.h"
 
-namespace canzona {
+namespace canzona::shapes {
 namespace {
 
 // Appends the tensors of a described model, under a prefix that is entered and
@@ -534,4 +534,4 @@ Model generate_model(const Architecture& a, const std::string& name,
   return model;
 }
 
-}  // namespace canzona
+}  // namespace canzona::shapes

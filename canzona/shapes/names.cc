@@ -11,7 +11,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 
-namespace canzona {
+namespace canzona::shapes {
 namespace {
 
 using Segments = std::vector<std::string_view>;
@@ -377,4 +377,4 @@ void sort_tensors(std::vector<Tensor>& tensors) {
   permute(tensors, std::move(order));
 }
 
-}  // namespace canzona
+}  // namespace canzona::shapes

@@ -15,7 +15,7 @@
 
 #include "canzona/shapes/tensor.h"
 
-namespace canzona {
+namespace canzona::shapes {
 
 // The function of a matrix; kOther if the name does not say.
 enum class Projection {
@@ -87,4 +87,4 @@ void unwrap_names(std::span<std::string* const> names, const std::string& file);
 // alone, not on the order in the file.
 void sort_tensors(std::vector<Tensor>& tensors);
 
-}  // namespace canzona
+}  // namespace canzona::shapes

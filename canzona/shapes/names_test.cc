@@ -5,7 +5,7 @@
 
 #include "canzona/shapes/test_support.h"
 
-namespace canzona::names_test {
+namespace canzona::shapes::names_test {
 namespace {
 
 using testing::AllOf;
@@ -222,4 +222,4 @@ TEST(Names, TellWhatCouldNotBePlaced) {
 }
 
 }  // namespace
-}  // namespace canzona::names_test
+}  // namespace canzona::shapes::names_test

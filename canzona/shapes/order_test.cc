@@ -5,7 +5,7 @@
 #include "canzona/base/text.h"
 #include "canzona/shapes/test_support.h"
 
-namespace canzona::order_test {
+namespace canzona::shapes::order_test {
 namespace {
 
 std::vector<Tensor> tensors_of(const std::vector<std::string>& names) {
@@ -55,4 +55,4 @@ TEST(Order, IsThatOfNaturalLess) {
 }
 
 }  // namespace
-}  // namespace canzona::order_test
+}  // namespace canzona::shapes::order_test

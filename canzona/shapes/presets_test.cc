@@ -10,7 +10,7 @@
 #include "canzona/shapes/names.h"
 #include "canzona/shapes/read_model.h"
 
-namespace canzona::presets_test {
+namespace canzona::shapes::presets_test {
 namespace {
 
 using testing::HasSubstr;
@@ -140,4 +140,4 @@ TEST(Presets, DescriptionsSayWhatMatters) {
 }
 
 }  // namespace
-}  // namespace canzona::presets_test
+}  // namespace canzona::shapes::presets_test

@@ -13,6 +13,7 @@
 #include "canzona/shapes/safetensors.h"
 
 namespace canzona {
+using namespace shapes;
 namespace {
 
 using Path = std::filesystem::path;
@@ -156,9 +157,17 @@ Model read_whole(const std::string& source, const ReadOptions& options) {
 
 }  // namespace
 
+}  // namespace canzona
+
+namespace canzona::shapes {
+
 std::string name_of_model_file(const std::string& path) {
   return name_of(path);
 }
+
+}  // namespace canzona::shapes
+
+namespace canzona {
 
 Model read_model(const std::string& source, const ReadOptions& options) {
   Model model = read_whole(source, options);
@@ -383,12 +392,20 @@ std::string describe(const Architecture& a) {
 
 }  // namespace
 
+}  // namespace canzona
+
+namespace canzona::shapes {
+
 const Architecture* find_preset(std::string_view name) {
   for (const Preset& preset : table()) {
     if (preset.name == name) return &preset.numbers;
   }
   return nullptr;
 }
+
+}  // namespace canzona::shapes
+
+namespace canzona {
 
 const std::vector<PresetInfo>& presets() {
   static const std::vector<PresetInfo> infos = [] {

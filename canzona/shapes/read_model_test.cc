@@ -8,7 +8,7 @@
 #include "canzona/shapes/tensor.h"
 #include "canzona/shapes/test_support.h"
 
-namespace canzona::read_model_test {
+namespace canzona::shapes::read_model_test {
 namespace {
 
 using testing::AllOf;
@@ -203,4 +203,4 @@ TEST_F(ReadModel, S6WrappedWeightsAreThePlainModel) {
 }
 
 }  // namespace
-}  // namespace canzona::read_model_test
+}  // namespace canzona::shapes::read_model_test

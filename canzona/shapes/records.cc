@@ -11,7 +11,7 @@
 #include "canzona/shapes/names.h"
 #include "canzona/shapes/read_model.h"
 
-namespace canzona {
+namespace canzona::shapes {
 namespace {
 
 // Returns `name` with the last `word` replaced; empty if there is none.
@@ -436,6 +436,11 @@ class ShapesReader {
 TensorRecords read_shapes(std::string_view json, const std::string& file) {
   return ShapesReader(file).read(json);
 }
+
+}  // namespace canzona::shapes
+
+namespace canzona {
+using namespace shapes;
 
 Model model_from_shapes(std::string_view json, const std::string& name) {
   return model_from_records(read_shapes(json, name), {.name = name});

@@ -17,9 +17,10 @@
 #include <string_view>
 #include <vector>
 
+#include "canzona/base/rooms.h"
 #include "canzona/shapes/tensor.h"
 
-namespace canzona {
+namespace canzona::shapes {
 
 struct TensorRecord {
   std::string name;
@@ -101,4 +102,4 @@ bool is_expert_pack(const TensorRecord& record);
 // Messages name `file`.
 TensorRecords read_shapes(std::string_view json, const std::string& file);
 
-}  // namespace canzona
+}  // namespace canzona::shapes

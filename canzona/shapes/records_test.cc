@@ -6,7 +6,7 @@
 #include "canzona/shapes/tensor.h"
 #include "canzona/shapes/test_support.h"
 
-namespace canzona::records_test {
+namespace canzona::shapes::records_test {
 namespace {
 
 using testing::AllOf;
@@ -239,4 +239,4 @@ TEST(Records, NoneAndTwiceAreRefused) {
 }
 
 }  // namespace
-}  // namespace canzona::records_test
+}  // namespace canzona::shapes::records_test

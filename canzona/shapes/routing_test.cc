@@ -4,7 +4,7 @@
 #include "canzona/shapes/read_model.h"
 #include "canzona/shapes/test_support.h"
 
-namespace canzona::routing_test {
+namespace canzona::shapes::routing_test {
 namespace {
 
 using testing::AllOf;
@@ -72,4 +72,4 @@ TEST(Route, ATensorOfOneDimensionHasNoMatrixRule) {
 }
 
 }  // namespace
-}  // namespace canzona::routing_test
+}  // namespace canzona::shapes::routing_test

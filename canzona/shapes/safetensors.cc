@@ -14,7 +14,7 @@
 #include "canzona/base/units.h"
 #include "canzona/shapes/read_model.h"
 
-namespace canzona {
+namespace canzona::shapes {
 namespace {
 
 constexpr std::array<std::pair<std::string_view, int>, 20> kTypes = {{
@@ -253,6 +253,11 @@ TensorRecords read_safetensors_file(const std::string& path) {
       path);
 }
 
+}  // namespace canzona::shapes
+
+namespace canzona {
+using namespace shapes;
+
 Model model_from_safetensors_header(std::string_view file_start,
                                     int64_t file_size,
                                     const std::string& name) {
@@ -373,6 +378,10 @@ std::vector<std::string_view> names_of(const TensorRecords& records) {
 
 }  // namespace
 
+}  // namespace canzona
+
+namespace canzona::shapes {
+
 WeightIndex parse_weight_index(std::string_view json, const std::string& file) {
   return IndexReader(file).read(json);
 }
@@ -398,4 +407,4 @@ TensorRecords read_shards(const WeightIndex& index, const std::string& folder) {
   return all;
 }
 
-}  // namespace canzona
+}  // namespace canzona::shapes

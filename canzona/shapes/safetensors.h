@@ -18,7 +18,7 @@
 
 #include "canzona/shapes/records.h"
 
-namespace canzona {
+namespace canzona::shapes {
 
 inline constexpr int64_t kSafetensorsLengthBytes = 8;
 inline constexpr int64_t kMaxSafetensorsHeader = 100'000'000;
@@ -86,4 +86,4 @@ void check_shard(const WeightIndex& index, uint32_t shard,
 // lacks a tensor of the map or has an extra one.
 TensorRecords read_shards(const WeightIndex& index, const std::string& folder);
 
-}  // namespace canzona
+}  // namespace canzona::shapes

@@ -6,7 +6,7 @@
 #include "canzona/shapes/read_model.h"
 #include "canzona/shapes/test_support.h"
 
-namespace canzona::safetensors_test {
+namespace canzona::shapes::safetensors_test {
 namespace {
 
 using testing::AllOf;
@@ -280,4 +280,4 @@ TEST(Safetensors, FlippedBytesAreRefusedOrRead) {
 }
 
 }  // namespace
-}  // namespace canzona::safetensors_test
+}  // namespace canzona::shapes::safetensors_test

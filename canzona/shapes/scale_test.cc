@@ -6,7 +6,7 @@
 #include "canzona/shapes/read_model.h"
 #include "canzona/shapes/test_support.h"
 
-namespace canzona::scale_test {
+namespace canzona::shapes::scale_test {
 namespace {
 
 using testing::AllOf;
@@ -67,4 +67,4 @@ TEST(Scale, ReadsFractions) {
 }
 
 }  // namespace
-}  // namespace canzona::scale_test
+}  // namespace canzona::shapes::scale_test

@@ -4,7 +4,7 @@
 
 #include <set>
 
-namespace canzona::shapes_sections_test {
+namespace canzona::shapes::shapes_sections_test {
 namespace {
 
 TEST(Sections, QkvLiesByQueryGroup) {
@@ -54,4 +54,4 @@ TEST(Sections, CoverAllRowsOnce) {
 }
 
 }  // namespace
-}  // namespace canzona::shapes_sections_test
+}  // namespace canzona::shapes::shapes_sections_test

@@ -6,7 +6,7 @@
 #include "canzona/shapes/read_model.h"
 #include "canzona/shapes/test_support.h"
 
-namespace canzona::shapes_file_test {
+namespace canzona::shapes::shapes_file_test {
 namespace {
 
 using testing::AllOf;
@@ -115,4 +115,4 @@ TEST(ShapesFile, BrokenTextIsRefused) {
 }
 
 }  // namespace
-}  // namespace canzona::shapes_file_test
+}  // namespace canzona::shapes::shapes_file_test

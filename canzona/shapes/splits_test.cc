@@ -10,7 +10,7 @@
 #include "canzona/shapes/tensor.h"
 #include "canzona/shapes/test_support.h"
 
-namespace canzona::splits_test {
+namespace canzona::shapes::splits_test {
 namespace {
 
 using testing::AllOf;
@@ -219,4 +219,4 @@ TEST(Splits, ColumnsOfGpt2AreNotSplit) {
 }
 
 }  // namespace
-}  // namespace canzona::splits_test
+}  // namespace canzona::shapes::splits_test

@@ -7,6 +7,7 @@
 #include "canzona/shapes/names.h"
 
 namespace canzona {
+using namespace shapes;
 namespace {
 
 constexpr EnumNames<Role, 6> kRoles{{{Role::kMatrix, "matrix"},

@@ -5,7 +5,7 @@
 
 #include "canzona/shapes/test_support.h"
 
-namespace canzona::tensor_test {
+namespace canzona::shapes::tensor_test {
 namespace {
 
 using testing::AllOf;
@@ -42,4 +42,4 @@ TEST(Tensor, UnknownWordsAreRefused) {
 }
 
 }  // namespace
-}  // namespace canzona::tensor_test
+}  // namespace canzona::shapes::tensor_test

@@ -10,7 +10,7 @@
 #include "canzona/shapes/tensor.h"
 #include "canzona/shapes/test_support.h"
 
-namespace canzona::families_test {
+namespace canzona::shapes::families_test {
 
 using nlohmann::json;
 
@@ -49,4 +49,4 @@ inline json tiny(const char* model_type, const json& more = json::object()) {
               more);
 }
 
-}  // namespace canzona::families_test
+}  // namespace canzona::shapes::families_test

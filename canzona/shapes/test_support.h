@@ -12,7 +12,7 @@
 #include "canzona/base/text.h"
 #include "canzona/shapes/records.h"
 
-namespace canzona {
+namespace canzona::shapes {
 
 // Returns the message of the UsageError that `action` throws.
 template <class Action>
@@ -69,4 +69,4 @@ std::vector<Item> shuffled(std::vector<Item> items, unsigned seed) {
   return items;
 }
 
-}  // namespace canzona
+}  // namespace canzona::shapes

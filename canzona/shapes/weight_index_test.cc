@@ -5,7 +5,7 @@
 
 #include "canzona/shapes/test_support.h"
 
-namespace canzona::weight_index_test {
+namespace canzona::shapes::weight_index_test {
 namespace {
 
 using testing::AllOf;
@@ -104,4 +104,4 @@ TEST_F(Shards, ThatAreMissingOrBrokenAreNamed) {
 }
 
 }  // namespace
-}  // namespace canzona::weight_index_test
+}  // namespace canzona::shapes::weight_index_test

@@ -8,7 +8,7 @@
 #include "canzona/plan/json/plan_json.h"
 #include "canzona/plan/schedule/modules.h"
 
-namespace canzona {
+namespace canzona::sim {
 namespace {
 
 constexpr const char* kActivationBytes = "bytes of activations";
@@ -259,4 +259,4 @@ std::string describe_activations(const MemoryTerms& terms, const Mesh& mesh) {
              "; activations=none leaves them out");
 }
 
-}  // namespace canzona
+}  // namespace canzona::sim

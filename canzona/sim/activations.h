@@ -29,7 +29,7 @@
 #include "canzona/plan/predict/predict.h"
 #include "canzona/shapes/tensor.h"
 
-namespace canzona {
+namespace canzona::sim {
 
 struct ActivationLoad {
   int64_t tokens = 0;  // of a micro-batch per data-parallel rank; 0: none
@@ -93,4 +93,4 @@ Plan plan_in_terms(const PlanRequest& request, const MemoryTerms& terms);
 // none.
 std::string describe_activations(const MemoryTerms& terms, const Mesh& mesh);
 
-}  // namespace canzona
+}  // namespace canzona::sim

@@ -9,7 +9,7 @@
 #include "canzona/plan/testing/test_toy_model.h"
 #include "canzona/plan/validate/validate.h"
 
-namespace canzona::sim_activations_test {
+namespace canzona::sim::sim_activations_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -174,4 +174,4 @@ TEST(MemoryTerms, RefuseActivationsThatTakeTheWholeCap) {
 }
 
 }  // namespace
-}  // namespace canzona::sim_activations_test
+}  // namespace canzona::sim::sim_activations_test

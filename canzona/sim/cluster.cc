@@ -4,7 +4,7 @@
 #include "canzona/base/json_reader.h"
 #include "canzona/base/text.h"
 
-namespace canzona {
+namespace canzona::sim {
 namespace {
 
 constexpr const char* kClusterFormat = "canzona.cluster";
@@ -180,4 +180,4 @@ void apply(const Cluster& cluster, PlanOptions& options, Workload& workload) {
           cluster.card.flops_per_second / kTeraflops, " Tflop/s given");
 }
 
-}  // namespace canzona
+}  // namespace canzona::sim

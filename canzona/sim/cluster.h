@@ -16,7 +16,7 @@
 #include "canzona/plan/options.h"
 #include "canzona/sim/workload.h"
 
-namespace canzona {
+namespace canzona::sim {
 
 struct Card {
   std::string name;
@@ -54,4 +54,4 @@ void check_cluster(const Cluster& cluster, const Mesh& mesh);
 // Sets nodes and links of a plan, and rates, links and spread of a workload.
 void apply(const Cluster& cluster, PlanOptions& options, Workload& workload);
 
-}  // namespace canzona
+}  // namespace canzona::sim

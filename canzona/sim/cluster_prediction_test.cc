@@ -7,7 +7,7 @@
 #include "canzona/plan/testing/test_toy_model.h"
 #include "canzona/sim/test_work.h"
 
-namespace canzona::cluster_prediction_test {
+namespace canzona::sim::cluster_prediction_test {
 namespace {
 
 LinkLevel level(int32_t ranks, double rate, double latency = 0,
@@ -310,4 +310,4 @@ TEST(ClusterPrediction, ModulesLeaveWhenTheyAreUpdated) {
 }
 
 }  // namespace
-}  // namespace canzona::cluster_prediction_test
+}  // namespace canzona::sim::cluster_prediction_test

@@ -8,7 +8,7 @@
 #include "canzona/base/text.h"
 #include "canzona/sim/ports.h"
 
-namespace canzona::cluster_test {
+namespace canzona::sim::cluster_test {
 namespace {
 
 using ::testing::AllOf;
@@ -194,4 +194,4 @@ TEST(RankSpread, TheSlowestOfManyIsSlower) {
 }
 
 }  // namespace
-}  // namespace canzona::cluster_test
+}  // namespace canzona::sim::cluster_test

@@ -6,7 +6,7 @@
 #include "canzona/plan/schedule/modules.h"
 #include "canzona/plan/testing/test_toy_model.h"
 
-namespace canzona::compute_seconds_test {
+namespace canzona::sim::compute_seconds_test {
 namespace {
 
 constexpr double kLayer = 1920;       // weights of a layer of the toy model
@@ -80,4 +80,4 @@ TEST(ComputeSeconds, RefusesLoadsThatMakeNoSense) {
 }
 
 }  // namespace
-}  // namespace canzona::compute_seconds_test
+}  // namespace canzona::sim::compute_seconds_test

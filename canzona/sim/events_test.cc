@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-namespace canzona::events_test {
+namespace canzona::sim::events_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -24,4 +24,4 @@ TEST(EventQueue, RunsByTimeThenByEntry) {
 }
 
 }  // namespace
-}  // namespace canzona::events_test
+}  // namespace canzona::sim::events_test

@@ -4,7 +4,7 @@
 
 #include "canzona/sim/test_work.h"
 
-namespace canzona::issuer_test {
+namespace canzona::sim::issuer_test {
 namespace {
 
 struct Bench {
@@ -95,4 +95,4 @@ TEST(Issuer, TheWireHidesCopiesOfWhatIsOnIt) {
 }
 
 }  // namespace
-}  // namespace canzona::issuer_test
+}  // namespace canzona::sim::issuer_test

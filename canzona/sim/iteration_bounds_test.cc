@@ -3,7 +3,7 @@
 
 #include "canzona/sim/test_work.h"
 
-namespace canzona::iteration_bounds_test {
+namespace canzona::sim::iteration_bounds_test {
 namespace {
 
 constexpr int kTrials = 200;
@@ -128,4 +128,4 @@ TEST(IterationBounds, CopiesNeverCostMoreThanNoOverlap) {
 }
 
 }  // namespace
-}  // namespace canzona::iteration_bounds_test
+}  // namespace canzona::sim::iteration_bounds_test

@@ -6,7 +6,7 @@
 
 #include "canzona/sim/test_work.h"
 
-namespace canzona::iteration_order_test {
+namespace canzona::sim::iteration_order_test {
 namespace {
 
 constexpr int kTrials = 200;
@@ -106,4 +106,4 @@ TEST(IterationOrder, WhatMeetingAtAPortCostsIsSmall) {
 }
 
 }  // namespace
-}  // namespace canzona::iteration_order_test
+}  // namespace canzona::sim::iteration_order_test

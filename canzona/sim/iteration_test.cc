@@ -5,7 +5,7 @@
 #include "canzona/base/error.h"
 #include "canzona/sim/test_work.h"
 
-namespace canzona::iteration_test {
+namespace canzona::sim::iteration_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -188,4 +188,4 @@ TEST(Iteration, LegsComeOneAfterTheOther) {
 }
 
 }  // namespace
-}  // namespace canzona::iteration_test
+}  // namespace canzona::sim::iteration_test

@@ -5,7 +5,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 
-namespace canzona {
+namespace canzona::sim {
 namespace {
 
 constexpr double kTflops = 1e12;
@@ -120,4 +120,4 @@ Cluster cluster_of(const KnownGpu& gpu, const PlanOptions& options,
   return cluster;
 }
 
-}  // namespace canzona
+}  // namespace canzona::sim

@@ -15,7 +15,7 @@
 #include "canzona/plan/options.h"
 #include "canzona/sim/cluster.h"
 
-namespace canzona {
+namespace canzona::sim {
 
 struct KnownGpu {
   std::string name;                   // "h200"
@@ -62,4 +62,4 @@ void set_rates(const KnownGpu& gpu, double given_flops, Workload& work);
 Cluster cluster_of(const KnownGpu& gpu, const PlanOptions& options,
                    double flops_per_second, int32_t ranks);
 
-}  // namespace canzona
+}  // namespace canzona::sim

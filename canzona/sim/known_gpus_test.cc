@@ -6,7 +6,7 @@
 
 #include "canzona/base/error.h"
 
-namespace canzona::known_gpus_test {
+namespace canzona::sim::known_gpus_test {
 namespace {
 
 using ::testing::AllOf;
@@ -78,4 +78,4 @@ TEST(KnownGpus, MakeAClusterWithRoomForAllRanks) {
 }
 
 }  // namespace
-}  // namespace canzona::known_gpus_test
+}  // namespace canzona::sim::known_gpus_test

@@ -5,7 +5,7 @@
 #include "canzona/plan/layout/layout.h"
 #include "canzona/sim/mesh_search.h"
 
-namespace canzona {
+namespace canzona::sim {
 namespace {
 
 // Prints two significant digits, never in powers of ten.
@@ -129,4 +129,4 @@ std::string MeshAnswer::summary() const {
              nearest->cure.empty() ? "" : cat("; try ", nearest->cure));
 }
 
-}  // namespace canzona
+}  // namespace canzona::sim

@@ -4,7 +4,7 @@
 
 #include "canzona/sim/mesh_bounds.h"
 
-namespace canzona {
+namespace canzona::sim {
 namespace {
 
 // Slots delay the micro-batches after these in the same way, which is not
@@ -240,4 +240,4 @@ double MeshBounds::seconds(const MeshPace& pace,
   return most * kRounding;
 }
 
-}  // namespace canzona
+}  // namespace canzona::sim

@@ -13,7 +13,7 @@
 #include "canzona/plan/schedule/rank_group.h"
 #include "canzona/plan/strategies/strategy.h"
 
-namespace canzona {
+namespace canzona::sim {
 namespace {
 
 // Predicted memory is rounded down rank by rank.
@@ -546,4 +546,4 @@ std::vector<StageOps> MeshBounds::ops(const ZeroSizes& sizes, bool experts,
   return out;
 }
 
-}  // namespace canzona
+}  // namespace canzona::sim

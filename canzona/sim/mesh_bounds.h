@@ -26,7 +26,7 @@
 #include "canzona/plan/zero.h"
 #include "canzona/sim/mesh_layout.h"
 
-namespace canzona {
+namespace canzona::sim {
 
 // The facts of a question that do not depend on the layout. Vectors are by
 // tensor of the outline.
@@ -254,4 +254,4 @@ class MeshBounds {
   std::vector<ModuleClass> classes_;
 };
 
-}  // namespace canzona
+}  // namespace canzona::sim

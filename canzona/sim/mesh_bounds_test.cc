@@ -4,7 +4,7 @@
 
 #include "canzona/sim/test_mesh.h"
 
-namespace canzona::mesh_bounds_test {
+namespace canzona::sim::mesh_bounds_test {
 namespace {
 
 // No bound is above what is planned and simulated.
@@ -120,4 +120,4 @@ TEST(MeshBounds, AreExactWhereNothingIsHidden) {
 }
 
 }  // namespace
-}  // namespace canzona::mesh_bounds_test
+}  // namespace canzona::sim::mesh_bounds_test

@@ -5,7 +5,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 
-namespace canzona {
+namespace canzona::sim {
 namespace {
 
 constexpr double kLessMemory = 0.9;
@@ -89,4 +89,4 @@ std::vector<MeshChange> mesh_changes(const MeshQuestion& question,
   return changes;
 }
 
-}  // namespace canzona
+}  // namespace canzona::sim

@@ -14,7 +14,7 @@
 
 #include "canzona/sim/mesh_search.h"
 
-namespace canzona {
+namespace canzona::sim {
 
 struct MeshChange {
   std::string what;                      // "links half as fast"
@@ -32,4 +32,4 @@ struct MeshChange {
 std::vector<MeshChange> mesh_changes(const MeshQuestion& question,
                                      const WeighedMesh& best);
 
-}  // namespace canzona
+}  // namespace canzona::sim

@@ -5,7 +5,7 @@
 #include "canzona/base/error.h"
 #include "canzona/plan/predict/summary.h"
 
-namespace canzona {
+namespace canzona::sim {
 
 PlanOptions options_of(const MeshQuestion& question, const MeshChoice& choice) {
   PlanOptions options = question.options;
@@ -277,4 +277,4 @@ WeighedMesh weigh_layout(const LayoutPlan& layout, const MeshQuestion& question,
   return capped.weigh(choice, batch, activations);
 }
 
-}  // namespace canzona
+}  // namespace canzona::sim

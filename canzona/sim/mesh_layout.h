@@ -17,7 +17,7 @@
 #include "canzona/plan/schedule/modules.h"
 #include "canzona/sim/mesh_search.h"
 
-namespace canzona {
+namespace canzona::sim {
 
 // A plan without decisions: model, mesh and options.
 Plan shape_of(const MeshQuestion& question, const Mesh& mesh);
@@ -74,4 +74,4 @@ WeighedMesh weigh_layout(const LayoutPlan& layout, const MeshQuestion& question,
 // Fills in the parts of the iteration, tokens per second and share of peak.
 void describe(const MeshQuestion& question, WeighedMesh& weighed);
 
-}  // namespace canzona
+}  // namespace canzona::sim

@@ -6,7 +6,7 @@
 #include "canzona/sim/mesh_layout.h"
 #include "canzona/sim/mesh_rooms.h"
 
-namespace canzona {
+namespace canzona::sim {
 namespace {
 
 // A question that may have a layout that fits.
@@ -109,4 +109,4 @@ NearestMesh nearest_mesh(const MeshQuestion& question, const MeshRooms& rooms,
   return nearest;
 }
 
-}  // namespace canzona
+}  // namespace canzona::sim

@@ -5,7 +5,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 
-namespace canzona {
+namespace canzona::sim {
 namespace {
 
 constexpr std::array kReaches{Reach::kDirect, Reach::kPerNode};
@@ -324,4 +324,4 @@ std::vector<MeshRooms::Least> MeshRooms::least_memory() const {
   return all;
 }
 
-}  // namespace canzona
+}  // namespace canzona::sim

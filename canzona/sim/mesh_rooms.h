@@ -17,7 +17,7 @@
 #include "canzona/sim/mesh_bounds.h"
 #include "canzona/sim/mesh_search.h"
 
-namespace canzona {
+namespace canzona::sim {
 
 // Layouts that are not decided: all of a mesh with some micro-batches, those of
 // them with the same sizes of experts and collectives, or a single one.
@@ -131,4 +131,4 @@ NearestMesh nearest_mesh(const MeshQuestion& question, const MeshRooms& rooms,
 // The mesh of a layout that fits, if a few plans have one.
 std::optional<Mesh> find_mesh_that_fits(const MeshQuestion& question);
 
-}  // namespace canzona
+}  // namespace canzona::sim

@@ -12,7 +12,7 @@
 #include "canzona/sim/mesh_layout.h"
 #include "canzona/sim/mesh_rooms.h"
 
-namespace canzona {
+namespace canzona::sim {
 namespace {
 
 // Layouts of a kind that are planned at once, whatever the threads.
@@ -453,4 +453,4 @@ MeshAnswer search_meshes(const MeshQuestion& question) {
   return MeshSearch(question).run();
 }
 
-}  // namespace canzona
+}  // namespace canzona::sim

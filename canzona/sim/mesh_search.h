@@ -33,7 +33,7 @@
 #include "canzona/sim/plan_iteration.h"
 #include "canzona/sim/workload.h"
 
-namespace canzona {
+namespace canzona::sim {
 
 // Calls work(0) … work(count - 1), in any order and on any threads, and returns
 // when all have returned. How it is done changes no result.
@@ -210,4 +210,4 @@ MemoryTerms terms_of(const MeshQuestion& question, const MeshChoice& choice,
                      const Model* outline = nullptr);
 Workload work_of(const MeshQuestion& question, const MeshChoice& choice);
 
-}  // namespace canzona
+}  // namespace canzona::sim

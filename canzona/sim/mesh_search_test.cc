@@ -7,7 +7,7 @@
 
 #include "canzona/sim/test_mesh.h"
 
-namespace canzona::mesh_search_test {
+namespace canzona::sim::mesh_search_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -232,4 +232,4 @@ TEST(MeshSearch, CountsEveryLayoutOnce) {
 }
 
 }  // namespace
-}  // namespace canzona::mesh_search_test
+}  // namespace canzona::sim::mesh_search_test

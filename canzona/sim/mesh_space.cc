@@ -7,7 +7,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 
-namespace canzona {
+namespace canzona::sim {
 namespace {
 
 std::string zero_text(const ZeroSizes& sizes, int32_t homes) {
@@ -302,4 +302,4 @@ std::vector<std::string> not_in_mesh_space() {
           "optimizer states as remainders, in 8 bits or on the host"};
 }
 
-}  // namespace canzona
+}  // namespace canzona::sim

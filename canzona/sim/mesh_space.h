@@ -21,7 +21,7 @@
 #include "canzona/plan/zero.h"
 #include "canzona/shapes/tensor.h"
 
-namespace canzona {
+namespace canzona::sim {
 
 struct MeshChoice {
   Mesh mesh;               // cp = 1
@@ -123,4 +123,4 @@ LayoutKind kind_of(const MeshChoice& choice, bool counts_axes = true);
 // What exists but is not searched: "virtual pipeline stages", ….
 std::vector<std::string> not_in_mesh_space();
 
-}  // namespace canzona
+}  // namespace canzona::sim

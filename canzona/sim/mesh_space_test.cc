@@ -4,7 +4,7 @@
 
 #include "canzona/sim/test_mesh.h"
 
-namespace canzona::mesh_space_test {
+namespace canzona::sim::mesh_space_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -131,4 +131,4 @@ TEST(MeshSpace, AChoiceInWords) {
 }
 
 }  // namespace
-}  // namespace canzona::mesh_space_test
+}  // namespace canzona::sim::mesh_space_test

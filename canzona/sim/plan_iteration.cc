@@ -12,7 +12,7 @@
 #include "canzona/plan/schedule/modules.h"
 #include "canzona/plan/schedule/rank_group.h"
 
-namespace canzona {
+namespace canzona::sim {
 namespace {
 
 // The time of one message of `bytes` each way between `rank` and each peer.
@@ -485,4 +485,4 @@ Plan at_rate(Plan plan, double flops_per_second) {
   return plan;
 }
 
-}  // namespace canzona
+}  // namespace canzona::sim

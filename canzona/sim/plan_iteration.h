@@ -21,7 +21,7 @@
 #include "canzona/sim/ports.h"
 #include "canzona/sim/workload.h"
 
-namespace canzona {
+namespace canzona::sim {
 
 // Simulates one iteration of training on one rank: forward and backward of all
 // micro-batches, overlapping gathers, scatters and reductions, the step, and
@@ -270,4 +270,4 @@ struct RankTransfers {
 RankTransfers rank_transfers(const Plan& plan, const Workload& workload,
                              int32_t world_rank);
 
-}  // namespace canzona
+}  // namespace canzona::sim

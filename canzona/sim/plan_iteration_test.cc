@@ -10,7 +10,7 @@
 #include "canzona/sim/test_work.h"
 #include "canzona/sim/workload.h"
 
-namespace canzona::plan_iteration_test {
+namespace canzona::sim::plan_iteration_test {
 namespace {
 
 PlanOptions zero_options(ZeroSizes sizes, int32_t ranks_per_node = 4) {
@@ -417,4 +417,4 @@ TEST(PlanIteration, TheSlowerOfTwoTransfersPortByPort) {
 }
 
 }  // namespace
-}  // namespace canzona::plan_iteration_test
+}  // namespace canzona::sim::plan_iteration_test

@@ -5,7 +5,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 
-namespace canzona {
+namespace canzona::sim {
 
 Transfer both(const Transfer& a, const Transfer& b) {
   Transfer out = a;
@@ -160,4 +160,4 @@ void Ports::forget_before(double time) {
   std::erase_if(stretches_, [&](const Stretch& s) { return s.end <= time; });
 }
 
-}  // namespace canzona
+}  // namespace canzona::sim

@@ -14,10 +14,11 @@
 #include <utility>
 #include <vector>
 
+#include "canzona/base/rooms.h"
 #include "canzona/plan/options.h"
 #include "canzona/plan/predict/predict.h"
 
-namespace canzona {
+namespace canzona::sim {
 
 // Events in the order of their times; events of equal time run in the order in
 // which they were added, so that a simulation is reproducible.
@@ -189,4 +190,4 @@ class Ports {
   std::vector<Stretch> stretches_;
 };
 
-}  // namespace canzona
+}  // namespace canzona::sim

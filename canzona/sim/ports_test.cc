@@ -4,7 +4,7 @@
 
 #include "canzona/sim/test_work.h"
 
-namespace canzona::ports_test {
+namespace canzona::sim::ports_test {
 namespace {
 
 using Which = Ports::Which;
@@ -65,4 +65,4 @@ TEST(Ports, ForgetWhatHasEnded) {
 }
 
 }  // namespace
-}  // namespace canzona::ports_test
+}  // namespace canzona::sim::ports_test

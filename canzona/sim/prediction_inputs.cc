@@ -6,7 +6,7 @@
 
 #include "canzona/base/text.h"
 
-namespace canzona {
+namespace canzona::sim {
 namespace {
 
 constexpr double kTera = 1e12;
@@ -101,4 +101,4 @@ std::vector<std::string> known_gaps(const PredictionBasis& basis) {
   return gaps;
 }
 
-}  // namespace canzona
+}  // namespace canzona::sim

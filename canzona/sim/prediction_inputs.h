@@ -16,7 +16,7 @@
 #include "canzona/plan/plan.h"
 #include "canzona/sim/workload.h"
 
-namespace canzona {
+namespace canzona::sim {
 
 // What is predicted, and at which rates. It refers to its members.
 struct PredictionBasis {
@@ -45,4 +45,4 @@ inline std::vector<std::string> known_gaps(const Plan& plan,
   return known_gaps(basis_of(plan, work));
 }
 
-}  // namespace canzona
+}  // namespace canzona::sim

@@ -4,7 +4,7 @@
 
 #include "canzona/shapes/read_model.h"
 
-namespace canzona::prediction_inputs_test {
+namespace canzona::sim::prediction_inputs_test {
 namespace {
 
 using ::testing::AllOf;
@@ -79,4 +79,4 @@ TEST(KnownGaps, NameAttentionThatCountsAsProducts) {
 }
 
 }  // namespace
-}  // namespace canzona::prediction_inputs_test
+}  // namespace canzona::sim::prediction_inputs_test

@@ -19,7 +19,7 @@
 #include "canzona/sim/plan_iteration.h"
 #include "canzona/sim/test_published.h"
 
-namespace canzona::published_test {
+namespace canzona::sim::published_test {
 namespace {
 
 Model model_of(const Setup& setup) {
@@ -339,4 +339,4 @@ TEST(Published, ThreeRatesForThreeStepsOfCanzonaAreNotPlausible) {
 }
 
 }  // namespace
-}  // namespace canzona::published_test
+}  // namespace canzona::sim::published_test

@@ -4,7 +4,7 @@
 
 #include "canzona/base/check.h"
 
-namespace canzona {
+namespace canzona::sim {
 
 void Issuer::start(const Transfer& transfer, std::function<void()> done) {
   CANZONA_CHECK(!is_busy_, "an operation while one is under way");
@@ -358,4 +358,4 @@ void SimulatedCompute::finish_record() {
   record.busy_seconds = state_.ports.busy(Ports::Which::kAny, begin, end);
 }
 
-}  // namespace canzona
+}  // namespace canzona::sim

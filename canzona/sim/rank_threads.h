@@ -11,7 +11,7 @@
 #include "canzona/sim/plan_iteration.h"
 #include "canzona/sim/ports.h"
 
-namespace canzona {
+namespace canzona::sim {
 
 // A simulated background thread that executes one operation at a time. It packs
 // and sends the first part; when a part has arrived it sends the next one and
@@ -281,4 +281,4 @@ class SimulatedCompute {
   size_t first_held_ = 0;  // uses from here to position_ hold slots
 };
 
-}  // namespace canzona
+}  // namespace canzona::sim

@@ -9,7 +9,7 @@
 #include "canzona/plan/schedule/rank_group.h"
 #include "canzona/plan/schedule/rank_layout.h"
 
-namespace canzona {
+namespace canzona::sim {
 namespace {
 
 // A simulated sum has no more segments than this; more would make no visible
@@ -420,4 +420,4 @@ RankTransfers rank_transfers(const Plan& plan, const Workload& workload,
   return sum;
 }
 
-}  // namespace canzona
+}  // namespace canzona::sim

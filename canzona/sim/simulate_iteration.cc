@@ -7,7 +7,7 @@
 #include "canzona/sim/plan_iteration.h"
 #include "canzona/sim/rank_threads.h"
 
-namespace canzona {
+namespace canzona::sim {
 namespace {
 
 void require(bool holds, const std::string& what) {
@@ -141,4 +141,4 @@ IterationTime simulate_iteration(const IterationWork& work) {
   return std::move(state.record);
 }
 
-}  // namespace canzona
+}  // namespace canzona::sim

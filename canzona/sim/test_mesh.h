@@ -9,7 +9,7 @@
 #include "canzona/shapes/read_model.h"
 #include "canzona/sim/mesh_search.h"
 
-namespace canzona {
+namespace canzona::sim {
 
 // A question with its model and rule. Links are slow, so that communication
 // matters; nodes have four ranks.
@@ -90,4 +90,4 @@ inline std::vector<MeshChoice> every_choice(const MeshQuestion& question) {
   return all;
 }
 
-}  // namespace canzona
+}  // namespace canzona::sim

@@ -10,7 +10,7 @@
 
 #include "canzona/rules/facts.h"
 
-namespace canzona::published_test {
+namespace canzona::sim::published_test {
 
 enum class Quantity {
   kStep,             // seconds of the optimizer's step
@@ -256,4 +256,4 @@ inline Paper asynchzp_paper() {
   return paper;
 }
 
-}  // namespace canzona::published_test
+}  // namespace canzona::sim::published_test

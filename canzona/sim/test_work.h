@@ -7,7 +7,7 @@
 #include "canzona/plan/testing/test_support.h"
 #include "canzona/sim/plan_iteration.h"
 
-namespace canzona {
+namespace canzona::sim {
 
 // This many bytes each way in one message.
 inline Transfer intra_transfer(int64_t bytes) {
@@ -163,4 +163,4 @@ void each_transfer(const IterationWork& work, Visit visit) {
   }
 }
 
-}  // namespace canzona
+}  // namespace canzona::sim

@@ -5,7 +5,7 @@
 #include "canzona/base/error.h"
 #include "canzona/sim/test_work.h"
 
-namespace canzona::transfer_test {
+namespace canzona::sim::transfer_test {
 namespace {
 
 using ::testing::DoubleEq;
@@ -75,4 +75,4 @@ TEST(Transfer, RefusesNegativeCounts) {
 }
 
 }  // namespace
-}  // namespace canzona::transfer_test
+}  // namespace canzona::sim::transfer_test

@@ -8,7 +8,7 @@
 #include "canzona/plan/schedule/modules.h"
 #include "canzona/plan/schedule/rank_group.h"
 
-namespace canzona {
+namespace canzona::sim {
 namespace {
 
 // The inverse of the normal distribution above its median, by Newton's method
@@ -203,4 +203,4 @@ void add_tp_sums(const Plan& plan, const Workload& workload,
   }
 }
 
-}  // namespace canzona
+}  // namespace canzona::sim

@@ -13,7 +13,7 @@
 #include "canzona/shapes/tensor.h"
 #include "canzona/sim/ports.h"
 
-namespace canzona {
+namespace canzona::sim {
 
 // Computes how much longer the slowest of many ranks takes than the mean.
 //
@@ -173,4 +173,4 @@ double tp_sum_seconds(const Plan& plan, const Workload& workload);
 void add_tp_sums(const Plan& plan, const Workload& workload,
                  std::vector<PassSeconds>& modules);
 
-}  // namespace canzona
+}  // namespace canzona::sim

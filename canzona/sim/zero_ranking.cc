@@ -9,7 +9,7 @@
 #include "canzona/sim/mesh_bounds.h"
 #include "canzona/sim/prediction_inputs.h"
 
-namespace canzona {
+namespace canzona::sim {
 namespace {
 
 // The question whose only mesh and micro-batches are those of a request.
@@ -301,4 +301,4 @@ std::string in_words(const ZeroSizes& sizes) {
   return join(parts, ", ");
 }
 
-}  // namespace canzona
+}  // namespace canzona::sim

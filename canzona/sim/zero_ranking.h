@@ -19,7 +19,7 @@
 
 #include "canzona/sim/mesh_search.h"
 
-namespace canzona {
+namespace canzona::sim {
 
 struct ZeroRanking {
   std::string model;
@@ -81,4 +81,4 @@ std::string summary_of(const ZeroRanking& all);
 // "states over 64, gradients and parameters over 8"; what is not cut is whole.
 std::string in_words(const ZeroSizes& sizes);
 
-}  // namespace canzona
+}  // namespace canzona::sim

@@ -7,7 +7,7 @@
 #include "canzona/base/error.h"
 #include "canzona/plan/testing/test_toy_model.h"
 
-namespace canzona::zero_ranking_test {
+namespace canzona::sim::zero_ranking_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -290,4 +290,4 @@ TEST(ZeroSizes, EightRanksHaveThirtyTriples) {
 }
 
 }  // namespace
-}  // namespace canzona::zero_ranking_test
+}  // namespace canzona::sim::zero_ranking_test

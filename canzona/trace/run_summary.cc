@@ -6,7 +6,7 @@
 #include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
 
-namespace canzona {
+namespace canzona::trace {
 namespace {
 
 constexpr int64_t kMaxLineBytes = 1 << 16;
@@ -443,4 +443,4 @@ RunSummary read_summary(std::string_view text, const std::string& file) {
   return out;
 }
 
-}  // namespace canzona
+}  // namespace canzona::trace

@@ -20,8 +20,9 @@
 #include <vector>
 
 #include "canzona/base/json_reader.h"
+#include "canzona/base/rooms.h"
 
-namespace canzona {
+namespace canzona::trace {
 
 // StepMetrics are the line of a training step in metrics.jsonl.
 //
@@ -195,4 +196,4 @@ std::string to_json(const RunSummary& summary);
 // UsageError names the file, the member, what was expected and what came.
 RunSummary read_summary(std::string_view text, const std::string& file);
 
-}  // namespace canzona
+}  // namespace canzona::trace

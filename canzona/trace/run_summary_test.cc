@@ -6,7 +6,7 @@
 
 #include "canzona/base/error.h"
 
-namespace canzona::run_summary_test {
+namespace canzona::trace::run_summary_test {
 namespace {
 
 using ::testing::AllOf;
@@ -225,4 +225,4 @@ TEST(RunSummary, NamesWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace canzona::run_summary_test
+}  // namespace canzona::trace::run_summary_test

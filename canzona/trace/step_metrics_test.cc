@@ -8,7 +8,7 @@
 
 #include "canzona/base/error.h"
 
-namespace canzona::step_metrics_test {
+namespace canzona::trace::step_metrics_test {
 namespace {
 
 using ::testing::AllOf;
@@ -156,4 +156,4 @@ TEST(StepMetrics, SurvivesAnyOneByteThatChanged) {
 }
 
 }  // namespace
-}  // namespace canzona::step_metrics_test
+}  // namespace canzona::trace::step_metrics_test

@@ -12,7 +12,7 @@
 #include "canzona/base/files.h"
 #include "canzona/base/text.h"
 
-namespace canzona {
+namespace canzona::trace {
 namespace {
 
 // CRC-32C (Castagnoli), a byte at a time.
@@ -221,4 +221,4 @@ void TensorBoardWriter::write_record(std::string_view event) {
         code == 0 ? "unknown reason" : std::generic_category().message(code)));
 }
 
-}  // namespace canzona
+}  // namespace canzona::trace

@@ -18,7 +18,7 @@
 
 #include "canzona/trace/run_summary.h"
 
-namespace canzona {
+namespace canzona::trace {
 
 struct Scalar {
   std::string tag;  // "loss/train"; TensorBoard groups by what precedes the '/'
@@ -60,4 +60,4 @@ class TensorBoardWriter {
   std::ofstream file_;
 };
 
-}  // namespace canzona
+}  // namespace canzona::trace

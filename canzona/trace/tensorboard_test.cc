@@ -7,7 +7,7 @@
 #include "canzona/base/test_folder.h"
 #include "canzona/trace/test_tensorboard_reader.h"
 
-namespace canzona::tensorboard_test {
+namespace canzona::trace::tensorboard_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -139,4 +139,4 @@ TEST_F(TensorBoard, HostsNameAFileAndNothingElse) {
 }
 
 }  // namespace
-}  // namespace canzona::tensorboard_test
+}  // namespace canzona::trace::tensorboard_test

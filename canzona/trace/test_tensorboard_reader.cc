@@ -5,7 +5,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 
-namespace canzona {
+namespace canzona::trace {
 namespace {
 
 // Computed bit by bit, by polynomial division.
@@ -168,4 +168,4 @@ std::vector<BoardEvent> read_events(std::string_view bytes,
   return events;
 }
 
-}  // namespace canzona
+}  // namespace canzona::trace

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-namespace canzona {
+namespace canzona::trace {
 
 struct BoardEvent {
   double wall_time = 0;
@@ -25,4 +25,4 @@ struct BoardEvent {
 std::vector<BoardEvent> read_events(std::string_view bytes,
                                     const std::string& file);
 
-}  // namespace canzona
+}  // namespace canzona::trace

@@ -8,7 +8,7 @@
 
 #include "canzona/base/test_allocations.h"
 
-namespace canzona::trace_test {
+namespace canzona::trace::trace_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -271,4 +271,4 @@ TEST(Trace, ThreadsWriteTheirOwnTracks) {
 }
 
 }  // namespace
-}  // namespace canzona::trace_test
+}  // namespace canzona::trace::trace_test

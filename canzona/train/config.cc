@@ -12,7 +12,7 @@
 #include "canzona/base/text.h"
 #include "canzona/train/config_keys.h"
 
-namespace canzona {
+namespace canzona::train {
 namespace {
 
 // Returns the progress p of `step`: 0 at `first`, 1 at `end`.
@@ -519,4 +519,4 @@ void check_config(const TrainConfig& config) {
       "a folder for the run as well (run=FOLDER), where checkpoints are kept");
 }
 
-}  // namespace canzona
+}  // namespace canzona::train

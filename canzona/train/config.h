@@ -23,7 +23,7 @@
 #include "canzona/rules/facts.h"
 #include "canzona/train/settings.h"
 
-namespace canzona {
+namespace canzona::train {
 
 // A Schedule is the learning rate by steps, as a factor of its peak.
 //
@@ -212,4 +212,4 @@ RuleOptions adamw_options_of(const TrainConfig& config);
 // is itself a configuration file.
 void write_config(JsonWriter& out, const TrainConfig& config);
 
-}  // namespace canzona
+}  // namespace canzona::train

@@ -16,7 +16,7 @@
 #include "canzona/plan/option_table.h"
 #include "canzona/train/settings.h"
 
-namespace canzona {
+namespace canzona::train {
 namespace {
 
 // Returns a word of the command line or a text of a file; nothing for numbers
@@ -574,4 +574,4 @@ std::string config_keys_json() {
   return out.end_array().end_object().take() + "\n";
 }
 
-}  // namespace canzona
+}  // namespace canzona::train

@@ -19,7 +19,7 @@
 
 #include "canzona/train/config.h"
 
-namespace canzona {
+namespace canzona::train {
 
 // Says whether a resumed run may have a different value than its checkpoint.
 // kUndecided: the key's author forgot to say, which a test refuses.
@@ -96,4 +96,4 @@ inline std::string number_text(double number) {
   return std::string(text, end);
 }
 
-}  // namespace canzona
+}  // namespace canzona::train

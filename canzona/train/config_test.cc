@@ -9,7 +9,7 @@
 #include "canzona/train/config_keys.h"
 #include "canzona/train/settings.h"
 
-namespace canzona::train_config_test {
+namespace canzona::train::train_config_test {
 namespace {
 
 using testing::AllOf;
@@ -424,4 +424,4 @@ TEST(TrainConfig, EveryKeyHasAValueOfItsOwn) {
 }
 
 }  // namespace
-}  // namespace canzona::train_config_test
+}  // namespace canzona::train::train_config_test

@@ -10,7 +10,7 @@
 #include "canzona/train/test_training.h"
 #include "canzona/train/train_rank.h"
 
-namespace canzona::device_stage_test {
+namespace canzona::train::device_stage_test {
 namespace {
 
 TestRun device_run(const std::string& mesh, const std::string& zero) {
@@ -176,4 +176,4 @@ TEST(RequireSameDevice, NamesBothOfTwoThatDiffer) {
 }
 
 }  // namespace
-}  // namespace canzona::device_stage_test
+}  // namespace canzona::train::device_stage_test

@@ -8,7 +8,7 @@
 #include "canzona/base/error.h"
 #include "canzona/train/train_rank.h"
 
-namespace canzona {
+namespace canzona::train {
 namespace {
 
 DecoderConfig local_config(int64_t experts = 0) {
@@ -130,4 +130,4 @@ TEST(LocalDecoderLimits, NamesATokenThatIsNotInTheVocabulary) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::train

@@ -10,7 +10,7 @@
 #include "canzona/base/test_folder.h"
 #include "canzona/train/test_training.h"
 
-namespace canzona::loss_spikes_test {
+namespace canzona::train::loss_spikes_test {
 namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
@@ -148,4 +148,4 @@ TEST(LossSpikes, D8ARunThatGoesOnDecidesTheSame) {
 }
 
 }  // namespace
-}  // namespace canzona::loss_spikes_test
+}  // namespace canzona::train::loss_spikes_test

@@ -12,7 +12,7 @@
 #include "canzona/shapes/read_model.h"
 #include "canzona/train/config_keys.h"
 
-namespace canzona {
+namespace canzona::train {
 namespace {
 
 constexpr int64_t kMaxConfigFile = 4 << 20;
@@ -334,4 +334,4 @@ Settings model_settings(const std::string& source) {
       read_file(path, kMaxConfigFile, "the model's configuration"), path);
 }
 
-}  // namespace canzona
+}  // namespace canzona::train

@@ -14,7 +14,7 @@
 #include "canzona/train/config.h"
 #include "canzona/train/settings.h"
 
-namespace canzona {
+namespace canzona::train {
 
 // `source` is a preset of the planner (canzona models), an HF config.json, or a
 // folder with one. UsageError names the first key that the decoder does not
@@ -34,4 +34,4 @@ Settings architecture_settings(const TrainConfig& config,
 // coefficient of the balancing loss may differ.
 void refuse_contradictions(const TrainConfig& config, const Settings& settings);
 
-}  // namespace canzona
+}  // namespace canzona::train

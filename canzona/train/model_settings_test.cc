@@ -9,7 +9,7 @@
 #include "canzona/train/config.h"
 #include "canzona/train/model_source.h"
 
-namespace canzona::model_settings_test {
+namespace canzona::train::model_settings_test {
 namespace {
 
 using testing::AllOf;
@@ -288,4 +288,4 @@ TEST(ModelSettings, TakesScalingsAndLayersThatChangeNothing) {
 }
 
 }  // namespace
-}  // namespace canzona::model_settings_test
+}  // namespace canzona::train::model_settings_test

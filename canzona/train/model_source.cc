@@ -18,7 +18,7 @@
 #include "canzona/train/model_settings.h"
 #include "canzona/train/resume.h"
 
-namespace canzona {
+namespace canzona::train {
 namespace {
 
 // Layers whose activations are not needed again share their memory.
@@ -382,4 +382,4 @@ HfExported export_hf(const CheckpointReader& reader,
   return done;
 }
 
-}  // namespace canzona
+}  // namespace canzona::train

@@ -20,7 +20,7 @@
 #include "canzona/train/config.h"
 #include "canzona/train/settings.h"
 
-namespace canzona {
+namespace canzona::train {
 
 // A model with all its weights in the memory of one process, for sampling,
 // evaluation and comparisons. It only runs forward.
@@ -248,4 +248,4 @@ struct HfExported {
 HfExported export_hf(const CheckpointReader& reader,
                      const HfExportRequest& request);
 
-}  // namespace canzona
+}  // namespace canzona::train

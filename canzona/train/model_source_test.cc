@@ -13,7 +13,7 @@
 #include "canzona/train/test_weights_alone.h"
 #include "canzona/train/train_rank.h"
 
-namespace canzona::model_source_test {
+namespace canzona::train::model_source_test {
 namespace {
 
 using ::testing::AllOf;
@@ -254,4 +254,4 @@ TEST_F(ModelSourceFolders, ExportsOfOtherModelsAreRefused) {
 }
 
 }  // namespace
-}  // namespace canzona::model_source_test
+}  // namespace canzona::train::model_source_test

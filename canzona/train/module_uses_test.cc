@@ -8,7 +8,7 @@
 #include "canzona/linalg/engine.h"
 #include "canzona/model/decoder.h"
 
-namespace canzona::module_uses_test {
+namespace canzona::train::module_uses_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -209,4 +209,4 @@ TEST(ModuleUses, TheLastStageSparesNothing) {
 }
 
 }  // namespace
-}  // namespace canzona::module_uses_test
+}  // namespace canzona::train::module_uses_test

@@ -3,7 +3,7 @@
 #include "canzona/base/text.h"
 #include "canzona/train/settings.h"
 
-namespace canzona {
+namespace canzona::train {
 
 Settings toml_settings(std::string_view, const std::string& file) {
   throw UsageError(cat(quoted(file),
@@ -12,4 +12,4 @@ Settings toml_settings(std::string_view, const std::string& file) {
                        "libtomlplusplus-dev and build again"));
 }
 
-}  // namespace canzona
+}  // namespace canzona::train

@@ -9,7 +9,7 @@
 #include "canzona/base/text.h"
 #include "canzona/model/weights.h"
 
-namespace canzona {
+namespace canzona::train {
 namespace {
 
 // Returns the factor of each row of a tensor of queries, keys and values.
@@ -88,4 +88,4 @@ void RunQkClip::add_layer(int64_t layer, QkClipped& found) const {
   }
 }
 
-}  // namespace canzona
+}  // namespace canzona::train

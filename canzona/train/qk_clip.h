@@ -19,7 +19,7 @@
 #include "canzona/rules/qk_clip.h"
 #include "canzona/runtime/options.h"
 
-namespace canzona {
+namespace canzona::train {
 
 struct QkClipped {
   std::vector<RowFactors> rows;  // of layers of which heads are clipped
@@ -54,4 +54,4 @@ class RunQkClip {
   std::vector<int64_t> scratch_;
 };
 
-}  // namespace canzona
+}  // namespace canzona::train

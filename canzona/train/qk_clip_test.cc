@@ -7,7 +7,7 @@
 #include "canzona/base/error.h"
 #include "canzona/train/test_training.h"
 
-namespace canzona::train_qk_clip_test {
+namespace canzona::train::train_qk_clip_test {
 namespace {
 
 // Logits of a model as it is initialized are far below 1: so is tau.
@@ -156,4 +156,4 @@ TEST(TrainQkClip, NamesLayerAndHeadOfAMaximumThatIsNotFinite) {
 }
 
 }  // namespace
-}  // namespace canzona::train_qk_clip_test
+}  // namespace canzona::train::train_qk_clip_test

@@ -8,7 +8,7 @@
 #include "canzona/base/error.h"
 #include "canzona/train/test_training.h"
 
-namespace canzona::replicas_test {
+namespace canzona::train::replicas_test {
 namespace {
 
 // Flips the lowest bit of one element of a tensor on one rank.
@@ -111,4 +111,4 @@ TEST(Replicas, HealthyRunsOfEveryKindAgreeInEveryStep) {
 }
 
 }  // namespace
-}  // namespace canzona::replicas_test
+}  // namespace canzona::train::replicas_test

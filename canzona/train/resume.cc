@@ -11,7 +11,7 @@
 #include "canzona/plan/mesh.h"
 #include "canzona/train/config_keys.h"
 
-namespace canzona {
+namespace canzona::train {
 namespace {
 
 constexpr int64_t kLargest = std::numeric_limits<int64_t>::max();
@@ -370,4 +370,4 @@ std::vector<std::string> free_saved_choices(const TrainConfig& saved,
   return notes;
 }
 
-}  // namespace canzona
+}  // namespace canzona::train

@@ -22,7 +22,7 @@
 #include "canzona/train/run_checks.h"
 #include "canzona/train/settings.h"
 
-namespace canzona {
+namespace canzona::train {
 
 // A RunState says how far a run has come: what a checkpoint stores about the
 // training loop, beside the parameters and the optimizer's states.
@@ -101,4 +101,4 @@ void require_resumable(const TrainConfig& saved, const TrainConfig& now,
 std::vector<std::string> free_saved_choices(const TrainConfig& saved,
                                             TrainConfig& now);
 
-}  // namespace canzona
+}  // namespace canzona::train

@@ -10,7 +10,7 @@
 #include "canzona/base/text.h"
 #include "canzona/train/config_keys.h"
 
-namespace canzona::resume_test {
+namespace canzona::train::resume_test {
 namespace {
 
 constexpr const char* kOrigin = "checkpoint of step 100";
@@ -284,4 +284,4 @@ TEST(Resume, SavingNeedsAFolder) {
 }
 
 }  // namespace
-}  // namespace canzona::resume_test
+}  // namespace canzona::train::resume_test

@@ -11,7 +11,7 @@
 #include "canzona/comm/from_all.h"
 #include "canzona/runtime/digest/rank_digest.h"
 
-namespace canzona {
+namespace canzona::train {
 
 std::optional<double> spike_over(const std::vector<double>& recent, double loss,
                                  double factor) {
@@ -178,4 +178,4 @@ void require_same_device(const std::string& own, Communicator& world) {
       "; give all ranks the same"));
 }
 
-}  // namespace canzona
+}  // namespace canzona::train

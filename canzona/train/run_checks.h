@@ -11,7 +11,7 @@
 #include "canzona/comm/communicator.h"
 #include "canzona/runtime/runtime.h"
 
-namespace canzona {
+namespace canzona::train {
 
 // Detects steps whose training loss stands out from the ones before.
 //
@@ -78,4 +78,4 @@ std::optional<Drift> find_drift(Runtime& runtime, Communicator& world);
 // UsageError on all of them names two that differ. All ranks must call it.
 void require_same_device(const std::string& own, Communicator& world);
 
-}  // namespace canzona
+}  // namespace canzona::train

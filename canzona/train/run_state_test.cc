@@ -9,7 +9,7 @@
 #include "canzona/train/stage.h"
 #include "canzona/train/test_training.h"
 
-namespace canzona::run_state_test {
+namespace canzona::train::run_state_test {
 namespace {
 
 using Texts = std::map<std::string, std::string>;
@@ -169,4 +169,4 @@ TEST(RunState, D5SkippedStepsInARowAreCountedAcrossAStart) {
 }
 
 }  // namespace
-}  // namespace canzona::run_state_test
+}  // namespace canzona::train::run_state_test

@@ -14,7 +14,7 @@
 #include "canzona/checkpoint/store.h"
 #include "canzona/train/test_training.h"
 
-namespace canzona::saved_runs_test {
+namespace canzona::train::saved_runs_test {
 namespace {
 
 TrainSaving saving_to(const std::string& folder, int64_t every,
@@ -395,4 +395,4 @@ TEST(SavedRuns, RefusesOtherDataAndFewerSteps) {
 }
 
 }  // namespace
-}  // namespace canzona::saved_runs_test
+}  // namespace canzona::train::saved_runs_test

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <set>
 
-namespace canzona::schedule_1f1b_test {
+namespace canzona::train::schedule_1f1b_test {
 namespace {
 
 constexpr StageTask forward(int64_t m) { return {true, m}; }
@@ -104,4 +104,4 @@ TEST(Schedule1f1b, HoldsNoMoreThanItSays) {
 }
 
 }  // namespace
-}  // namespace canzona::schedule_1f1b_test
+}  // namespace canzona::train::schedule_1f1b_test

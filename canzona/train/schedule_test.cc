@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-namespace canzona::schedule_test {
+namespace canzona::train::schedule_test {
 namespace {
 
 using testing::DoubleNear;
@@ -87,4 +87,4 @@ TEST(Schedule, OnlyWarmsUpWhereStepsEndBefore) {
 }
 
 }  // namespace
-}  // namespace canzona::schedule_test
+}  // namespace canzona::train::schedule_test

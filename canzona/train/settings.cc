@@ -11,7 +11,7 @@
 #include "canzona/rules/facts.h"
 #include "canzona/train/config_keys.h"
 
-namespace canzona {
+namespace canzona::train {
 namespace {
 
 constexpr int64_t kMaxBytes = 1 << 20;
@@ -225,4 +225,4 @@ Settings preset_settings(const std::string& preset, const std::string& rule) {
   return out;
 }
 
-}  // namespace canzona
+}  // namespace canzona::train

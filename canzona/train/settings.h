@@ -13,7 +13,7 @@
 #include <variant>
 #include <vector>
 
-namespace canzona {
+namespace canzona::train {
 
 // A word of the command line; the key determines its type.
 struct RawText {
@@ -59,4 +59,4 @@ std::string preset_summary(const std::string& preset);
 // UsageError names an unknown preset and the nearest one.
 Settings preset_settings(const std::string& preset, const std::string& rule);
 
-}  // namespace canzona
+}  // namespace canzona::train

@@ -10,7 +10,7 @@
 #include "canzona/base/files.h"
 #include "canzona/base/text.h"
 
-namespace canzona::settings_test {
+namespace canzona::train::settings_test {
 namespace {
 
 using testing::AllOf;
@@ -130,4 +130,4 @@ TEST_F(SettingsFile, RefusesHugeAndAbsentFiles) {
 }
 
 }  // namespace
-}  // namespace canzona::settings_test
+}  // namespace canzona::train::settings_test

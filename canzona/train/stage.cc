@@ -3,7 +3,7 @@
 #include "canzona/model/decoder.h"
 #include "canzona/model/decoder_memory.h"
 
-namespace canzona {
+namespace canzona::train {
 namespace {
 
 // Returns the embedding if the model has no head of its own, otherwise -1.
@@ -329,4 +329,4 @@ int64_t Stage::memory(const TrainSettings& settings, const Plan& plan,
          bytes_of_floats(RuntimeWeights::extra_elements(plan, at));
 }
 
-}  // namespace canzona
+}  // namespace canzona::train

@@ -22,7 +22,7 @@
 #include "canzona/train/stage_links.h"
 #include "canzona/train/trainer.h"
 
-namespace canzona {
+namespace canzona::train {
 
 // Spans of a trace in which modules are in use, forward and backward, waits
 // included; of the device's work where its clock is given.
@@ -340,4 +340,4 @@ class Stage {
   std::vector<Pass<float>> passes_;  // of a task
 };
 
-}  // namespace canzona
+}  // namespace canzona::train

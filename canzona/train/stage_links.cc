@@ -6,7 +6,7 @@
 #include "canzona/base/text.h"
 #include "canzona/plan/schedule/modules.h"
 
-namespace canzona {
+namespace canzona::train {
 namespace {
 
 // Adds pairs of tasks of one direction.
@@ -172,4 +172,4 @@ double StageLinks::busy() const {
   return seconds;
 }
 
-}  // namespace canzona
+}  // namespace canzona::train

@@ -17,7 +17,7 @@
 #include "canzona/plan/schedule/iteration.h"
 #include "canzona/plan/schedule/rank_group.h"
 
-namespace canzona {
+namespace canzona::train {
 
 // The order in which a pipeline stage works on its micro-batches: one forward,
 // one backward (1F1B). A stage runs ahead by as many forwards as there are
@@ -158,4 +158,4 @@ class StageLinks {
   OneWay* input_gradient_ = nullptr;
 };
 
-}  // namespace canzona
+}  // namespace canzona::train

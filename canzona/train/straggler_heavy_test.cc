@@ -7,7 +7,7 @@
 #include "canzona/trace/run_summary.h"
 #include "canzona/train/test_training.h"
 
-namespace canzona::straggler_heavy_test {
+namespace canzona::train::straggler_heavy_test {
 namespace {
 
 TEST(StragglerHeavy, R9ARankThatSleepsIsNamedWithinATenth) {
@@ -33,4 +33,4 @@ TEST(StragglerHeavy, R9ARankThatSleepsIsNamedWithinATenth) {
 }
 
 }  // namespace
-}  // namespace canzona::straggler_heavy_test
+}  // namespace canzona::train::straggler_heavy_test

@@ -21,7 +21,7 @@
 #include "canzona/model/trained_decoder.h"
 #include "canzona/plan/schedule/modules.h"
 
-namespace canzona {
+namespace canzona::train {
 
 class TestDeviceDecoder final : public TrainedDecoder<float> {
  public:
@@ -162,4 +162,4 @@ inline std::unique_ptr<TrainedDecoder<float>> make_test_device_decoder(
   return std::make_unique<TestDeviceDecoder>(config, shapes, engine, weights);
 }
 
-}  // namespace canzona
+}  // namespace canzona::train

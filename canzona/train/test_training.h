@@ -13,7 +13,7 @@
 #include "canzona/shapes/read_model.h"
 #include "canzona/train/trainer.h"
 
-namespace canzona {
+namespace canzona::train {
 
 // Letters that follow each other by a rule, with some noise.
 class TestTokens : public TokenSource {
@@ -214,4 +214,4 @@ inline TestOutcome run_test(const TestRun& run,
   return outcome;
 }
 
-}  // namespace canzona
+}  // namespace canzona::train

@@ -14,7 +14,7 @@
 #include "canzona/train/model_settings.h"
 #include "canzona/train/model_source.h"
 
-namespace canzona::model_source_test {
+namespace canzona::train::model_source_test {
 
 // Reads bytes of a tensor as fp32, from `offset` on.
 inline void fill_import(const WeightSource& source, const Tensor& tensor,
@@ -74,4 +74,4 @@ inline std::string import_hf(const std::string& folder,
   return cat(store, "/", checkpoint_name(0));
 }
 
-}  // namespace canzona::model_source_test
+}  // namespace canzona::train::model_source_test

@@ -9,7 +9,7 @@
 #include "canzona/linalg/cuda_device.h"
 #include "canzona/train/test_training.h"
 
-namespace canzona::train_cuda_test {
+namespace canzona::train::train_cuda_test {
 namespace {
 
 // The last loss, the parameters and the states.
@@ -107,4 +107,4 @@ INSTANTIATE_TEST_SUITE_P(Attention, TrainOnGpu, testing::Bool(),
                          });
 
 }  // namespace
-}  // namespace canzona::train_cuda_test
+}  // namespace canzona::train::train_cuda_test

@@ -14,7 +14,7 @@
 #include "canzona/saving/run_saver.h"
 #include "canzona/train/model_source.h"
 
-namespace canzona {
+namespace canzona::train {
 namespace {
 
 constexpr double kOutsideLayers = 0.02;
@@ -219,4 +219,4 @@ SentBytes TrainRank::sent() {
   return {.all = runtime_.sent().total(), .slow = runtime_.sent_slow().total()};
 }
 
-}  // namespace canzona
+}  // namespace canzona::train

@@ -28,7 +28,7 @@
 #include "canzona/train/qk_clip.h"
 #include "canzona/train/stage.h"
 
-namespace canzona {
+namespace canzona::train {
 
 // The initial parameters of a run. They depend only on the seed, the tensor's
 // name and the logical position, so every mesh begins with the same model.
@@ -127,4 +127,4 @@ class TrainRank {
   AbortOnError guard_;  // last, so that it is destroyed first
 };
 
-}  // namespace canzona
+}  // namespace canzona::train

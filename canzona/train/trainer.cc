@@ -9,7 +9,7 @@
 #include "canzona/train/run_checks.h"
 #include "canzona/train/train_rank.h"
 
-namespace canzona {
+namespace canzona::train {
 namespace {
 
 // After this many rounds on each pipeline stage, ranks agree on whether to
@@ -520,4 +520,4 @@ TrainResult train(const TrainSettings& settings, const Plan& plan,
   }
 }
 
-}  // namespace canzona
+}  // namespace canzona::train

@@ -35,9 +35,12 @@
 #include "canzona/trace/run_summary.h"
 #include "canzona/train/resume.h"
 
-namespace canzona {
-
+namespace canzona::checkpoint {
 class WeightSource;
+}
+
+namespace canzona::train {
+
 
 // The point of a step that a rank has reached. kSave: a save has begun and may
 // continue in the background.
@@ -218,4 +221,4 @@ TrainResult train(const TrainSettings& settings, const Plan& plan,
                   const Batches& batches, Communicator& world, Engine& engine,
                   TrainObserver* observer);
 
-}  // namespace canzona
+}  // namespace canzona::train

@@ -10,7 +10,7 @@
 #include "canzona/train/stage.h"
 #include "canzona/train/test_training.h"
 
-namespace canzona::trainer_test {
+namespace canzona::train::trainer_test {
 namespace {
 
 constexpr double kOtherSums = 1e-5;  // relative, of losses
@@ -325,4 +325,4 @@ TEST(Train, RefusesWhatCannotBeShared) {
 }
 
 }  // namespace
-}  // namespace canzona::trainer_test
+}  // namespace canzona::train::trainer_test

@@ -4,7 +4,7 @@
 
 #include "canzona/train/test_training.h"
 
-namespace canzona::train_zero_test {
+namespace canzona::train::train_zero_test {
 namespace {
 
 void expect_same_bits(const TestOutcome& a, const TestOutcome& b,
@@ -126,4 +126,4 @@ TEST(TrainZero, SharedUsesAreTheSameRun) {
 }
 
 }  // namespace
-}  // namespace canzona::train_zero_test
+}  // namespace canzona::train::train_zero_test

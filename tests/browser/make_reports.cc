@@ -23,7 +23,7 @@
 #include "canzona/report/test_meshes.h"
 #include "canzona/report/test_sample.h"
 
-namespace canzona {
+namespace canzona::tests {
 namespace {
 
 // This name tries to end a script, to insert an image, to escape from an
@@ -134,7 +134,7 @@ void write_meshes(const std::string& folder) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::tests
 
 int main(int argc, char** argv) {
   if (argc != 2) {
@@ -142,12 +142,12 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    canzona::write_reports(argv[1]);
-    canzona::write_runs(argv[1]);
-    canzona::write_storage(argv[1]);
-    canzona::write_zero(argv[1]);
-    canzona::write_cluster(argv[1]);
-    canzona::write_meshes(argv[1]);
+    canzona::tests::write_reports(argv[1]);
+    canzona::tests::write_runs(argv[1]);
+    canzona::tests::write_storage(argv[1]);
+    canzona::tests::write_zero(argv[1]);
+    canzona::tests::write_cluster(argv[1]);
+    canzona::tests::write_meshes(argv[1]);
   } catch (const std::exception& error) {
     std::cerr << "make_reports: " << error.what() << "\n";
     return 1;

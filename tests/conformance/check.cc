@@ -8,7 +8,7 @@
 #include "tests/conformance/translate.h"
 #include "canzona/rules/rule.h"
 
-namespace canzona {
+namespace canzona::tests {
 namespace {
 
 std::vector<std::string> files_in(const std::string& folder) {
@@ -82,4 +82,4 @@ FileResult check_file(Engine& engine, const std::string& file,
   return result;
 }
 
-}  // namespace canzona
+}  // namespace canzona::tests

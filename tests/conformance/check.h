@@ -13,7 +13,7 @@
 #include "tests/conformance/fixture.h"
 #include "tests/conformance/replay.h"
 
-namespace canzona {
+namespace canzona::tests {
 
 enum class Verdict { kPassed, kFailed, kUnsupported, kUnreadable };
 
@@ -35,4 +35,4 @@ std::vector<std::string> fixture_files(
 FileResult check_file(Engine& engine, const std::string& file,
                       const CheckOptions& options);
 
-}  // namespace canzona
+}  // namespace canzona::tests

@@ -9,7 +9,7 @@
 #include "tests/conformance/replay.h"
 #include "tests/conformance/test_fixture.h"
 
-namespace canzona::compare_test {
+namespace canzona::tests::compare_test {
 namespace {
 
 using testing::ElementsAre;
@@ -126,4 +126,4 @@ TEST(Findings, FailWithoutNumbersToo) {
 }
 
 }  // namespace
-}  // namespace canzona::compare_test
+}  // namespace canzona::tests::compare_test

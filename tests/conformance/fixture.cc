@@ -15,7 +15,7 @@
 #include "canzona/rules/facts.h"
 #include "canzona/shapes/safetensors.h"
 
-namespace canzona {
+namespace canzona::tests {
 namespace {
 
 constexpr int64_t kMaxMetadataBytes = 1 << 20;
@@ -398,4 +398,4 @@ double root_residual(const Square& a, const Square& x, int64_t n, int64_t p,
   return distance_from_identity(power, n);
 }
 
-}  // namespace canzona
+}  // namespace canzona::tests

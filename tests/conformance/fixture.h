@@ -23,8 +23,9 @@
 #include <vector>
 
 #include "canzona/base/json_reader.h"
+#include "canzona/base/rooms.h"
 
-namespace canzona {
+namespace canzona::tests {
 
 inline constexpr int64_t kMaxFixtureBytes = 64 << 20;
 inline constexpr int64_t kMaxFixtureTensors = 100'000;
@@ -145,4 +146,4 @@ std::vector<double> eigenvalue_estimates(const Square& q, const Square& f,
 double root_residual(const Square& a, const Square& x, int64_t n, int64_t p,
                      int64_t q);
 
-}  // namespace canzona
+}  // namespace canzona::tests

@@ -5,7 +5,7 @@
 
 #include "tests/conformance/test_fixture.h"
 
-namespace canzona::fixture_test {
+namespace canzona::tests::fixture_test {
 namespace {
 
 using testing::AllOf;
@@ -141,4 +141,4 @@ TEST(Fixture, MetadataIsChecked) {
 }
 
 }  // namespace
-}  // namespace canzona::fixture_test
+}  // namespace canzona::tests::fixture_test

@@ -13,7 +13,7 @@
 #include "canzona/rules/runs.h"
 #include "canzona/rules/shampoo/roots.h"
 
-namespace canzona {
+namespace canzona::tests {
 namespace {
 
 // A function of stacks of matrices, in fp64 or fp32.
@@ -217,4 +217,4 @@ Findings check_pure(Engine& engine, const Fixture& fixture,
                               : check_roots(engine, fixture, options);
 }
 
-}  // namespace canzona
+}  // namespace canzona::tests

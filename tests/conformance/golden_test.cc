@@ -16,7 +16,7 @@
 #include "tests/conformance/replay.h"
 #include "canzona/linalg/test_remote_engine.h"
 
-namespace canzona::conformance_golden_test {
+namespace canzona::tests::conformance_golden_test {
 namespace {
 
 using testing::HasSubstr;
@@ -148,4 +148,4 @@ TEST(Golden, FoldersWithoutFixturesAreRefused) {
 }
 
 }  // namespace
-}  // namespace canzona::conformance_golden_test
+}  // namespace canzona::tests::conformance_golden_test

@@ -5,7 +5,7 @@
 
 #include "tests/conformance/test_fixture.h"
 
-namespace canzona::injection_test {
+namespace canzona::tests::injection_test {
 namespace {
 
 using testing::ElementsAre;
@@ -94,4 +94,4 @@ TEST_F(InjectionTest, RefusesWhatIsNoOrder) {
 }
 
 }  // namespace
-}  // namespace canzona::injection_test
+}  // namespace canzona::tests::injection_test

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-namespace canzona::invariants_test {
+namespace canzona::tests::invariants_test {
 namespace {
 
 using testing::DoubleNear;
@@ -53,4 +53,4 @@ TEST(Invariants, ResidualsOfRoots) {
 }
 
 }  // namespace
-}  // namespace canzona::invariants_test
+}  // namespace canzona::tests::invariants_test

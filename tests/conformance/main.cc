@@ -16,7 +16,7 @@
 #include "canzona/linalg/engine.h"
 #include "tests/conformance/check.h"
 
-namespace canzona {
+namespace canzona::tests {
 namespace {
 
 struct Arguments {
@@ -113,11 +113,11 @@ int run(const Arguments& a) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::tests
 
 int main(int argc, char** argv) {
   try {
-    return canzona::run(canzona::parse({argv + 1, argv + argc}));
+    return canzona::tests::run(canzona::tests::parse({argv + 1, argv + argc}));
   } catch (const canzona::Error& error) {
     std::fprintf(stderr, "canzona_conformance: %s\n", error.what());
     return 2;

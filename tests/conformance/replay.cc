@@ -12,7 +12,7 @@
 #include "canzona/rules/rule.h"
 #include "canzona/rules/runs.h"
 
-namespace canzona {
+namespace canzona::tests {
 namespace {
 
 // Our own decomposition may be this much worse than the reference's, plus this
@@ -402,4 +402,4 @@ Findings replay(Engine& engine, const Fixture& fixture,
   return Replay(engine, fixture, ours, options).run();
 }
 
-}  // namespace canzona
+}  // namespace canzona::tests

@@ -10,7 +10,7 @@
 #include "canzona/linalg/engine.h"
 #include "canzona/rules/shampoo/facts.h"
 
-namespace canzona {
+namespace canzona::tests {
 
 // Replaces decompositions of a replayed rule by those of the reference, if the
 // fixture has them, and checks the rule's own by properties of every correct
@@ -92,4 +92,4 @@ Findings replay(Engine& engine, const Fixture& fixture,
 Findings check_pure(Engine& engine, const Fixture& fixture,
                     const CheckOptions& options);
 
-}  // namespace canzona
+}  // namespace canzona::tests

@@ -7,7 +7,7 @@
 #include "tests/conformance/test_fixture.h"
 #include "tests/conformance/translate.h"
 
-namespace canzona::replay_test {
+namespace canzona::tests::replay_test {
 namespace {
 
 using testing::ElementsAre;
@@ -115,4 +115,4 @@ TEST(TensorMemory, BeginsAsTheFactsSay) {
 }
 
 }  // namespace
-}  // namespace canzona::replay_test
+}  // namespace canzona::tests::replay_test

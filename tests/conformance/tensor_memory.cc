@@ -10,7 +10,7 @@
 #include "canzona/rules/shampoo/facts.h"
 #include "canzona/rules/soap/facts.h"
 
-namespace canzona {
+namespace canzona::tests {
 namespace {
 
 void check_size(const std::vector<StateFact>& facts, const Dims& dims) {
@@ -284,4 +284,4 @@ std::unique_ptr<StateNames> make_state_names(const Rule& rule,
   return std::make_unique<PlainNames>(facts.tensor_states(dims));
 }
 
-}  // namespace canzona
+}  // namespace canzona::tests

@@ -22,7 +22,7 @@
 #include "canzona/rules/optimizer.h"
 #include "canzona/rules/rule.h"
 
-namespace canzona {
+namespace canzona::tests {
 
 // The limit on weights and states of a replayed tensor together.
 inline constexpr int64_t kMaxReplayElements = int64_t{1} << 26;
@@ -108,4 +108,4 @@ class StateNames {
 std::unique_ptr<StateNames> make_state_names(const Rule& rule,
                                              const Dims& dims);
 
-}  // namespace canzona
+}  // namespace canzona::tests

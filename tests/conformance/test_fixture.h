@@ -16,7 +16,7 @@
 #include "canzona/base/text.h"
 #include "tests/conformance/fixture.h"
 
-namespace canzona {
+namespace canzona::tests {
 
 struct TestTensor {
   std::string dtype;
@@ -107,4 +107,4 @@ inline TestFixture adamw_fixture() {
   return f;
 }
 
-}  // namespace canzona
+}  // namespace canzona::tests

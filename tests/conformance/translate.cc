@@ -8,7 +8,7 @@
 #include "canzona/base/text.h"
 #include "canzona/rules/muon/facts.h"
 
-namespace canzona {
+namespace canzona::tests {
 
 std::string exact_text(double value) {
   char text[32];
@@ -386,4 +386,4 @@ RuleOptions translate_newton_schulz(const Fixture& fixture,
   return to;
 }
 
-}  // namespace canzona
+}  // namespace canzona::tests

@@ -17,7 +17,7 @@
 #include "tests/conformance/fixture.h"
 #include "canzona/rules/facts.h"
 
-namespace canzona {
+namespace canzona::tests {
 
 struct Translation {
   RuleOptions options;
@@ -130,4 +130,4 @@ void translate_shampoo(OptionReader& from, const Fixture& fixture,
 // Translates how Shampoo's inverse roots are taken.
 void translate_root(OptionReader& from, RuleOptions& to);
 
-}  // namespace canzona
+}  // namespace canzona::tests

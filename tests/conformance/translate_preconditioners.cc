@@ -4,7 +4,7 @@
 #include "tests/conformance/translate.h"
 #include "canzona/rules/shampoo/facts.h"
 
-namespace canzona {
+namespace canzona::tests {
 namespace {
 
 void translate_blocks(OptionReader& from, RuleOptions& to) {
@@ -315,4 +315,4 @@ void translate_soap(OptionReader& from, const Fixture& fixture,
   }
 }
 
-}  // namespace canzona
+}  // namespace canzona::tests

@@ -5,7 +5,7 @@
 
 #include "tests/conformance/test_fixture.h"
 
-namespace canzona::translate_test {
+namespace canzona::tests::translate_test {
 namespace {
 
 using testing::AllOf;
@@ -237,4 +237,4 @@ TEST(Translate, VariantsOfShampooInOurWords) {
 }
 
 }  // namespace
-}  // namespace canzona::translate_test
+}  // namespace canzona::tests::translate_test

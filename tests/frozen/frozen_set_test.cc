@@ -10,7 +10,7 @@
 
 #include "test_frozen_facts.h"
 
-namespace canzona::frozen_set_test {
+namespace canzona::tests::frozen_set_test {
 namespace {
 
 using FactsOf = FrozenFacts (*)(const FrozenCase&);
@@ -99,4 +99,4 @@ TEST(FrozenLines, NameWhatDiffers) {
 }
 
 }  // namespace
-}  // namespace canzona::frozen_set_test
+}  // namespace canzona::tests::frozen_set_test

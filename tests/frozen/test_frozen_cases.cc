@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-namespace canzona {
+namespace canzona::tests {
 
 FrozenCase& FrozenCase::set(const std::string& key, const std::string& value) {
   if (!value.empty()) words_.emplace_back(key, value);
@@ -330,4 +330,4 @@ std::vector<FrozenCase> frozen_step_cases() {
   return cases;
 }
 
-}  // namespace canzona
+}  // namespace canzona::tests

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace canzona {
+namespace canzona::tests {
 
 class FrozenCase {
  public:
@@ -33,4 +33,4 @@ std::vector<FrozenCase> frozen_iteration_cases();
 // Returns cases of at most 8 ranks.
 std::vector<FrozenCase> frozen_step_cases();
 
-}  // namespace canzona
+}  // namespace canzona::tests

@@ -12,7 +12,7 @@
 #include "canzona/runtime/testing/test_trial.h"
 #include "canzona/sim/plan_iteration.h"
 
-namespace canzona {
+namespace canzona::tests {
 namespace {
 
 // Requests, from words.
@@ -360,4 +360,4 @@ FrozenFacts frozen_step_facts(const FrozenCase& c) {
   }
 }
 
-}  // namespace canzona
+}  // namespace canzona::tests

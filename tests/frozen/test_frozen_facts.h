@@ -8,7 +8,7 @@
 #include "test_frozen_cases.h"
 #include "test_frozen_lines.h"
 
-namespace canzona {
+namespace canzona::tests {
 
 // Digest of the plan; bytes, memory and loads of all ranks; bytes of modules
 // and pools where slices are cut; predicted times.
@@ -22,4 +22,4 @@ FrozenFacts frozen_iteration_facts(const FrozenCase& c);
 // (adamw); elsewhere whether they are those of one rank alone.
 FrozenFacts frozen_step_facts(const FrozenCase& c);
 
-}  // namespace canzona
+}  // namespace canzona::tests

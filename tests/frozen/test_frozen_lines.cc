@@ -5,7 +5,7 @@
 #include <fstream>
 #include <stdexcept>
 
-namespace canzona {
+namespace canzona::tests {
 namespace {
 
 constexpr double kTimeTolerance = 1e-12;
@@ -97,4 +97,4 @@ std::vector<std::string> differences(const FrozenFacts& frozen,
   return out;
 }
 
-}  // namespace canzona
+}  // namespace canzona::tests

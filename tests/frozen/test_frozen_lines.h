@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace canzona {
+namespace canzona::tests {
 
 struct FrozenFacts {
   std::vector<std::pair<std::string, std::string>> exact;
@@ -28,4 +28,4 @@ std::map<std::string, FrozenFacts> read_frozen(const std::string& path);
 std::vector<std::string> differences(const FrozenFacts& frozen,
                                      const FrozenFacts& now);
 
-}  // namespace canzona
+}  // namespace canzona::tests

@@ -13,7 +13,7 @@
 #include "canzona/base/text.h"
 #include "canzona/train/model_source.h"
 
-namespace canzona {
+namespace canzona::tests {
 namespace {
 
 constexpr int64_t kMostTokens = 1 << 24;
@@ -39,11 +39,11 @@ void dump_logits(const std::vector<std::string>& arguments) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::tests
 
 int main(int count, char** words) {
   try {
-    canzona::dump_logits({words + 1, words + count});
+    canzona::tests::dump_logits({words + 1, words + count});
     return 0;
   } catch (const canzona::Error& error) {
     std::fprintf(stderr, "%s\n", error.what());

@@ -21,7 +21,7 @@
 #include "canzona/model/decoder.h"
 #include "canzona/model/test_decoder.h"
 
-namespace canzona {
+namespace canzona::tests {
 namespace {
 
 constexpr int64_t kMicroBatches = 2;
@@ -173,11 +173,11 @@ int run(const std::vector<std::string>& words) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::tests
 
 int main(int argc, char** argv) {
   try {
-    return canzona::run({argv + 1, argv + argc});
+    return canzona::tests::run({argv + 1, argv + argc});
   } catch (const std::exception& error) {
     std::cerr << error.what() << '\n';
     return 1;

@@ -12,7 +12,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 
-namespace canzona {
+namespace canzona::tests {
 namespace {
 
 using std::chrono::milliseconds;
@@ -82,4 +82,4 @@ int run_rank(const MpiOptions& options,
   return status;
 }
 
-}  // namespace canzona
+}  // namespace canzona::tests

@@ -14,7 +14,7 @@
 
 #include "canzona/comm/mpi/mpi_session.h"
 
-namespace canzona {
+namespace canzona::tests {
 
 // Returns if the fault is none of these, or a pause.
 void fail(const std::string& fault);
@@ -30,4 +30,4 @@ int run_rank(const MpiOptions& options,
              const std::function<void(MpiSession&)>& function,
              std::chrono::milliseconds time = std::chrono::minutes(1));
 
-}  // namespace canzona
+}  // namespace canzona::tests

@@ -29,7 +29,7 @@
 #include "canzona/comm/mpi/test_mpi_calls.h"
 #include "tests/mpi/failing.h"
 
-namespace canzona {
+namespace canzona::tests {
 namespace {
 
 using std::chrono::milliseconds;
@@ -181,8 +181,8 @@ int run_fault_rank(const std::vector<std::string>& words) {
       words.at(1) == "end" ? deadline_in(words) : std::chrono::minutes(1));
 }
 
-}  // namespace canzona
+}  // namespace canzona::tests
 
 int main(int argc, char** argv) {
-  return canzona::run_fault_rank({argv + 1, argv + std::max(argc, 1)});
+  return canzona::tests::run_fault_rank({argv + 1, argv + std::max(argc, 1)});
 }

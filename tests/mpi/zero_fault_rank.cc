@@ -19,7 +19,7 @@
 #include "canzona/runtime/zero/test_zero_stages.h"
 #include "tests/mpi/failing.h"
 
-namespace canzona {
+namespace canzona::tests {
 namespace {
 
 using std::chrono::milliseconds;
@@ -83,13 +83,14 @@ void run(MpiSession& session, const Wish& wish) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::tests
 
 int main(int argc, char** argv) {
-  const canzona::Wish wish =
-      canzona::read_wish({argv + 1, argv + std::max(argc, 1)});
-  canzona::FailingGate gate(wish);
-  return canzona::run_rank({.gate = &gate}, [&](canzona::MpiSession& session) {
-    canzona::run(session, wish);
-  });
+  const canzona::tests::Wish wish =
+      canzona::tests::read_wish({argv + 1, argv + std::max(argc, 1)});
+  canzona::tests::FailingGate gate(wish);
+  return canzona::tests::run_rank({.gate = &gate},
+                                  [&](canzona::MpiSession& session) {
+                                    canzona::tests::run(session, wish);
+                                  });
 }

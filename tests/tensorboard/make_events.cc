@@ -6,6 +6,7 @@
 #include <exception>
 #include <iostream>
 
+#include "canzona/base/rooms.h"
 #include "canzona/trace/tensorboard.h"
 
 namespace {
@@ -13,6 +14,7 @@ namespace {
 void write_steps(const std::string& folder, int64_t first, int64_t last,
                  double loss) {
   using namespace canzona;
+  using namespace canzona::tests;
   TensorBoardWriter board(next_events_path(folder, 1'700'000'000, "test"),
                           1'700'000'000, first);
   StepMetrics m;

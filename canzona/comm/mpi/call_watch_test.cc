@@ -6,7 +6,7 @@
 #include <future>
 #include <thread>
 
-namespace canzona {
+namespace canzona::comm {
 namespace {
 
 using std::chrono::milliseconds;
@@ -75,4 +75,4 @@ TEST(CallEras, LetCallsBeThatReturn) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::comm

@@ -13,7 +13,7 @@
 #include "canzona/base/text.h"
 #include "canzona/comm/mpi/mpi_session.h"
 
-namespace canzona {
+namespace canzona::comm {
 namespace {
 
 struct Launcher {
@@ -123,6 +123,11 @@ std::optional<MpiLaunch> find_mpi_launch(const Variables& variables) {
 std::optional<MpiLaunch> find_mpi_launch() {
   return find_mpi_launch(process_variables());
 }
+
+}  // namespace canzona::comm
+
+namespace canzona {
+using namespace comm;
 
 void exit_at_once(int status) noexcept {
   try {

@@ -12,7 +12,7 @@
 
 #include "canzona/base/environment.h"
 
-namespace canzona {
+namespace canzona::comm {
 
 struct MpiLaunch {
   std::string launcher;  // "Open MPI", "PMI" (MPICH and relatives) or "PMIx"
@@ -34,4 +34,4 @@ std::optional<MpiLaunch> find_mpi_launch();
 // The same for the given environment.
 std::optional<MpiLaunch> find_mpi_launch(const Variables& variables);
 
-}  // namespace canzona
+}  // namespace canzona::comm

@@ -8,7 +8,7 @@
 
 #include "canzona/base/error.h"
 
-namespace canzona::mpi_launch_test {
+namespace canzona::comm::mpi_launch_test {
 namespace {
 
 std::optional<MpiLaunch> find_in(
@@ -170,4 +170,4 @@ TEST(MpiLaunch, RefusesContradictionsAndWordsThatAreNoNumbers) {
 }
 
 }  // namespace
-}  // namespace canzona::mpi_launch_test
+}  // namespace canzona::comm::mpi_launch_test

@@ -12,6 +12,7 @@
 #include "canzona/comm/mpi/process_watch.h"
 
 namespace canzona {
+using namespace comm;
 namespace {
 
 const char* name_of_level(int level) {

@@ -14,7 +14,7 @@
 #include "canzona/comm/test_pieces.h"
 #include "canzona/comm/thread/run_ranks.h"
 
-namespace canzona::mpi_session_test {
+namespace canzona::comm::mpi_session_test {
 namespace {
 
 std::string sum_digest(Communicator& world) {
@@ -69,4 +69,4 @@ TEST(MpiSession, SumsHaveTheBitsOfThreads) {
 }
 
 }  // namespace
-}  // namespace canzona::mpi_session_test
+}  // namespace canzona::comm::mpi_session_test

@@ -11,7 +11,7 @@
 #include "canzona/comm/thread/thread_world.h"
 #include "canzona/comm/wire_ops.h"
 
-namespace canzona {
+namespace canzona::comm {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -307,4 +307,4 @@ std::unique_ptr<Transport> MpiTransport::subgroup(std::span<const int> members,
   return std::make_unique<MpiTransport>(world_, std::move(world_ranks), number);
 }
 
-}  // namespace canzona
+}  // namespace canzona::comm

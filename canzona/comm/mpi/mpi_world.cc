@@ -8,7 +8,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 
-namespace canzona {
+namespace canzona::comm {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -240,4 +240,4 @@ std::string MpiWorld::missing_ranks() const {
   return words.empty() ? "a rank has stopped" : join(words, ", ");
 }
 
-}  // namespace canzona
+}  // namespace canzona::comm

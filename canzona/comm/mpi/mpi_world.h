@@ -31,7 +31,7 @@
 #include "canzona/comm/mpi/process_watch.h"
 #include "canzona/comm/transport.h"
 
-namespace canzona {
+namespace canzona::comm {
 
 // The kinds of a group's messages, as encoded in their tags.
 enum class MpiKind : int { kMessage, kContinuation, kLeaving };
@@ -237,4 +237,4 @@ class MpiTransport final : public Transport {
   bool has_left_ = false;
 };
 
-}  // namespace canzona
+}  // namespace canzona::comm

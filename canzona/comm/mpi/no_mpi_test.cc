@@ -4,7 +4,7 @@
 #include "canzona/base/error.h"
 #include "canzona/comm/mpi/mpi_session.h"
 
-namespace canzona::no_mpi_test {
+namespace canzona::comm::no_mpi_test {
 namespace {
 
 TEST(NoMpi, SaysSo) {
@@ -14,4 +14,4 @@ TEST(NoMpi, SaysSo) {
 }
 
 }  // namespace
-}  // namespace canzona::no_mpi_test
+}  // namespace canzona::comm::no_mpi_test

@@ -14,7 +14,7 @@
 #include "canzona/comm/mpi/mpi_session.h"
 #include "canzona/comm/transport.h"
 
-namespace canzona {
+namespace canzona::comm {
 
 void end_without_peers(const std::string& words) {
   std::cerr << cat("error: ", words, "\n");
@@ -115,4 +115,4 @@ std::vector<int> ProcessWatch::stopped() const {
   return found;
 }
 
-}  // namespace canzona
+}  // namespace canzona::comm

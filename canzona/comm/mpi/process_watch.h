@@ -22,7 +22,7 @@
 #include <thread>
 #include <vector>
 
-namespace canzona {
+namespace canzona::comm {
 
 // Ends this process if a call that cannot be cancelled takes too long: MPI's
 // initialization and finalization wait for all ranks without a deadline.
@@ -166,4 +166,4 @@ class ProcessWatch {
   std::vector<int64_t> processes_;
 };
 
-}  // namespace canzona
+}  // namespace canzona::comm

@@ -9,7 +9,7 @@
 #include <csignal>
 #include <thread>
 
-namespace canzona::process_watch_test {
+namespace canzona::comm::process_watch_test {
 namespace {
 
 // Starts a process that lives until it is killed.
@@ -83,4 +83,4 @@ TEST(ProcessWatch, APlaceIsAlwaysTheSame) {
 }
 
 }  // namespace
-}  // namespace canzona::process_watch_test
+}  // namespace canzona::comm::process_watch_test

@@ -12,7 +12,7 @@
 #include "canzona/comm/communicator.h"
 #include "canzona/comm/mpi/test_session.h"
 
-namespace canzona {
+namespace canzona::comm {
 namespace {
 
 std::unique_ptr<MpiSession> session;
@@ -48,7 +48,7 @@ int run_tests(const MpiOptions& options) {
 
 MpiSession& test_session() { return *session; }
 
-}  // namespace canzona
+}  // namespace canzona::comm
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
@@ -56,7 +56,7 @@ int main(int argc, char** argv) {
     canzona::MpiOptions options;
     if (argc > 1)
       options.part_bytes = canzona::parse_integer(argv[1], 1, 1 << 30, "part");
-    return canzona::run_tests(options);
+    return canzona::comm::run_tests(options);
   } catch (const std::exception& error) {
     std::cerr << error.what() << "\n";
     canzona::exit_at_once(1);

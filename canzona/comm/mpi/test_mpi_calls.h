@@ -4,7 +4,9 @@
 
 #include <functional>
 
-namespace canzona {
+#include "canzona/base/rooms.h"
+
+namespace canzona::comm {
 
 struct MpiCallHooks {
   std::function<void()> finalize = [] {};
@@ -14,4 +16,4 @@ struct MpiCallHooks {
 // Must be set before MPI is used.
 MpiCallHooks& mpi_call_hooks();
 
-}  // namespace canzona
+}  // namespace canzona::comm

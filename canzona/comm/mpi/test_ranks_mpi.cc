@@ -4,7 +4,7 @@
 #include "canzona/comm/mpi/test_session.h"
 #include "canzona/comm/test_ranks.h"
 
-namespace canzona {
+namespace canzona::comm {
 
 void run_test_ranks(int num_ranks, const CommunicatorOptions& options,
                     const std::function<void(Communicator& world)>& function) {
@@ -23,4 +23,4 @@ void run_test_ranks(int num_ranks, const CommunicatorOptions& options,
   function(world);
 }
 
-}  // namespace canzona
+}  // namespace canzona::comm

@@ -3,8 +3,8 @@
 
 #include "canzona/comm/mpi/mpi_session.h"
 
-namespace canzona {
+namespace canzona::comm {
 
 MpiSession& test_session();
 
-}  // namespace canzona
+}  // namespace canzona::comm

@@ -16,7 +16,7 @@
 #include "canzona/comm/test_pieces.h"
 #include "canzona/comm/thread/thread_world.h"
 
-namespace canzona::nccl_faults_test {
+namespace canzona::comm::nccl_faults_test {
 namespace {
 
 using std::chrono_literals::operator""ms;
@@ -251,4 +251,4 @@ TEST(NcclFaults, AnAbortThatDoesNotReturnEndsTheProcess) {
 }
 
 }  // namespace
-}  // namespace canzona::nccl_faults_test
+}  // namespace canzona::comm::nccl_faults_test

@@ -6,7 +6,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 
-namespace canzona {
+namespace canzona::comm {
 namespace {
 
 constexpr int kOldestThatShares = 23000;
@@ -50,6 +50,11 @@ std::vector<std::pair<std::string, std::string>> nccl_settings(
   set("NCCL_P2P_NET_CHUNKSIZE", "524288");
   return settings;
 }
+
+}  // namespace canzona::comm
+
+namespace canzona {
+using namespace comm;
 
 std::string nccl_version_text(int version) {
   return cat(version / 10000, ".", version / 100 % 100, ".", version % 100);

@@ -15,7 +15,7 @@
 #include "canzona/base/environment.h"
 #include "canzona/comm/nccl/nccl_library.h"
 
-namespace canzona {
+namespace canzona::comm {
 
 struct LocalPlace {
   int local_rank = 0;  // among the ranks of this machine
@@ -46,4 +46,4 @@ struct NcclSurroundings {
 std::vector<std::pair<std::string, std::string>> nccl_settings(
     const NcclSurroundings& surroundings, const Variables& variables);
 
-}  // namespace canzona
+}  // namespace canzona::comm

@@ -7,7 +7,7 @@
 
 #include "canzona/base/error.h"
 
-namespace canzona::nccl_launch_test {
+namespace canzona::comm::nccl_launch_test {
 namespace {
 
 using testing::HasSubstr;
@@ -76,4 +76,4 @@ TEST(NcclLaunch, ProcessesThatShareAGpuLookLikeMachines) {
 }
 
 }  // namespace
-}  // namespace canzona::nccl_launch_test
+}  // namespace canzona::comm::nccl_launch_test

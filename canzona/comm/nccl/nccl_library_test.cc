@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace canzona::nccl_library_test {
+namespace canzona::comm::nccl_library_test {
 namespace {
 
 // Needs no GPU: nothing is initialized.
@@ -17,4 +17,4 @@ TEST(NcclLibrary, HasEveryRequiredFunction) {
 }
 
 }  // namespace
-}  // namespace canzona::nccl_library_test
+}  // namespace canzona::comm::nccl_library_test

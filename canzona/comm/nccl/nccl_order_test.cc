@@ -14,7 +14,7 @@
 #include "canzona/comm/nccl/test_ranks_nccl.h"
 #include "canzona/comm/test_pieces.h"
 
-namespace canzona::nccl_order_test {
+namespace canzona::comm::nccl_order_test {
 namespace {
 
 constexpr int64_t kElements = 12;
@@ -147,4 +147,4 @@ TEST(NcclOrder, IsTheSameOnAllRanksForRandomSchedulesAndSmallestPools) {
 }
 
 }  // namespace
-}  // namespace canzona::nccl_order_test
+}  // namespace canzona::comm::nccl_order_test

@@ -13,6 +13,7 @@
 #include "canzona/comm/nccl/nccl_world.h"
 
 namespace canzona {
+using namespace comm;
 namespace {
 
 // Fixed-size text, for a message.

@@ -18,7 +18,7 @@
 #include "canzona/comm/test_pieces.h"
 #include "canzona/comm/thread/thread_world.h"
 
-namespace canzona::nccl_session_test {
+namespace canzona::comm::nccl_session_test {
 namespace {
 
 using testing::AllOf;
@@ -273,4 +273,4 @@ TEST(NcclSession, RegistersMemoryOnceUntilItsGroupsEnd) {
 }
 
 }  // namespace
-}  // namespace canzona::nccl_session_test
+}  // namespace canzona::comm::nccl_session_test

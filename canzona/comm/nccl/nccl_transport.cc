@@ -8,7 +8,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 
-namespace canzona {
+namespace canzona::comm {
 
 NcclTransport::NcclTransport(std::shared_ptr<NcclWorld> world,
                              std::unique_ptr<Transport> host,
@@ -221,4 +221,4 @@ bool NcclTransport::post_own_integers(Reduction reduction,
   return true;
 }
 
-}  // namespace canzona
+}  // namespace canzona::comm

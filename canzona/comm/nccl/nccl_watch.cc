@@ -10,7 +10,7 @@
 #include "canzona/base/text.h"
 #include "canzona/comm/from_all.h"
 
-namespace canzona {
+namespace canzona::comm {
 namespace {
 
 // A rank sends a LateReport when an operation is late: how far its groups have
@@ -219,4 +219,4 @@ void NcclWatch::run() {
   }
 }
 
-}  // namespace canzona
+}  // namespace canzona::comm

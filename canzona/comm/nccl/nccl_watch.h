@@ -17,7 +17,7 @@
 #include "canzona/comm/communicator.h"
 #include "canzona/comm/nccl/nccl_world.h"
 
-namespace canzona {
+namespace canzona::comm {
 
 class NcclWatch {
  public:
@@ -57,4 +57,4 @@ class NcclWatch {
   std::thread thread_;  // last, because it uses the other members
 };
 
-}  // namespace canzona
+}  // namespace canzona::comm

@@ -10,7 +10,7 @@
 #include "canzona/base/random.h"
 #include "canzona/base/text.h"
 
-namespace canzona {
+namespace canzona::comm {
 
 NcclProgress::NcclProgress(uint64_t group, Lane& lane)
     : group_(group), lane_(lane), ring_(64) {
@@ -448,4 +448,4 @@ void NcclWorld::end_all(Deadline until) {
   });
 }
 
-}  // namespace canzona
+}  // namespace canzona::comm

@@ -24,7 +24,7 @@
 #include "canzona/comm/nccl/nccl_session.h"
 #include "canzona/comm/transport.h"
 
-namespace canzona {
+namespace canzona::comm {
 
 // An NcclProgress tracks how far the operations of one group have come on their
 // lane. Internal to this folder.
@@ -308,4 +308,4 @@ class NcclTransport final : public Transport {
   std::vector<NcclWorld::Registration*> registrations_;
 };
 
-}  // namespace canzona
+}  // namespace canzona::comm

@@ -4,7 +4,7 @@
 #include "canzona/base/error.h"
 #include "canzona/comm/nccl/nccl_library.h"
 
-namespace canzona::no_nccl_test {
+namespace canzona::comm::no_nccl_test {
 namespace {
 
 TEST(NoNccl, SaysSoAndHowToGetIt) {
@@ -17,4 +17,4 @@ TEST(NoNccl, SaysSoAndHowToGetIt) {
 }
 
 }  // namespace
-}  // namespace canzona::no_nccl_test
+}  // namespace canzona::comm::no_nccl_test

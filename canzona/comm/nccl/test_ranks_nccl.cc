@@ -10,7 +10,7 @@
 #include "canzona/comm/test_ranks.h"
 #include "canzona/comm/thread/thread_world.h"
 
-namespace canzona {
+namespace canzona::comm {
 namespace {
 
 // A rank's own error takes precedence over that of a rank that lost a peer.
@@ -83,4 +83,4 @@ void run_test_ranks(int num_ranks, const CommunicatorOptions& options,
       });
 }
 
-}  // namespace canzona
+}  // namespace canzona::comm

@@ -11,7 +11,7 @@
 #include "canzona/comm/communicator.h"
 #include "canzona/comm/nccl/test_stub_nccl.h"
 
-namespace canzona {
+namespace canzona::comm {
 
 struct NcclTestOptions {
   CommunicatorOptions communicator = {};
@@ -31,4 +31,4 @@ struct NcclTestRank {
 void run_nccl_ranks(int num_ranks, const NcclTestOptions& options,
                     const std::function<void(NcclTestRank& rank)>& function);
 
-}  // namespace canzona
+}  // namespace canzona::comm

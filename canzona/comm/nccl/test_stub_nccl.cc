@@ -15,6 +15,7 @@
 #include "canzona/base/text.h"
 
 namespace canzona {
+using namespace comm;
 namespace nccl_stub {
 
 enum class StubKind : uint8_t {
@@ -514,6 +515,10 @@ NcclApi make_stub() {
 
 using nccl_stub::stub;
 
+}  // namespace canzona
+
+namespace canzona::comm {
+
 const NcclApi& stub_nccl() {
   static const NcclApi api = nccl_stub::make_stub();
   return api;
@@ -559,4 +564,4 @@ StubMemoryUse take_stub_memory_use() {
   return std::exchange(stub().use, {});
 }
 
-}  // namespace canzona
+}  // namespace canzona::comm

@@ -16,7 +16,7 @@
 #include "canzona/comm/nccl/nccl_session.h"
 #include "canzona/comm/test_lane.h"
 
-namespace canzona {
+namespace canzona::comm {
 
 const NcclApi& stub_nccl();
 
@@ -65,4 +65,4 @@ struct StubMemoryUse {
 };
 StubMemoryUse take_stub_memory_use();
 
-}  // namespace canzona
+}  // namespace canzona::comm

@@ -12,7 +12,7 @@
 
 #include "canzona/base/text.h"
 
-namespace canzona {
+namespace canzona::comm {
 namespace {
 
 std::string first_label(const std::string& host) {
@@ -93,4 +93,4 @@ std::string loopback_hint(const std::string& address) {
              "MASTER_ADDR)");
 }
 
-}  // namespace canzona
+}  // namespace canzona::comm

@@ -14,7 +14,7 @@
 
 #include "canzona/comm/tcp/sockets.h"
 
-namespace canzona {
+namespace canzona::comm {
 
 // This machine's name.
 std::string node_name();
@@ -38,4 +38,4 @@ Endpoint network_endpoint(const Endpoint& meeting,
 // address that others can reach.
 std::string loopback_hint(const std::string& address);
 
-}  // namespace canzona
+}  // namespace canzona::comm

@@ -5,7 +5,7 @@
 
 #include "canzona/base/error.h"
 
-namespace canzona::meeting_point_test {
+namespace canzona::comm::meeting_point_test {
 namespace {
 
 using testing::HasSubstr;
@@ -60,4 +60,4 @@ TEST(MeetingPoint, HintsAtLoopbackOnly) {
 }
 
 }  // namespace
-}  // namespace canzona::meeting_point_test
+}  // namespace canzona::comm::meeting_point_test

@@ -5,7 +5,7 @@
 
 #include "canzona/base/error.h"
 
-namespace canzona::sockets_test {
+namespace canzona::comm::sockets_test {
 namespace {
 
 Deadline in_a_while() { return deadline_after(std::chrono::seconds(20)); }
@@ -68,4 +68,4 @@ TEST(Sockets, NameAnAddressThatIsTakenOrUnknown) {
 }
 
 }  // namespace
-}  // namespace canzona::sockets_test
+}  // namespace canzona::comm::sockets_test

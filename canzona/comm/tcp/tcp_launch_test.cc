@@ -8,7 +8,7 @@
 
 #include "canzona/base/error.h"
 
-namespace canzona::tcp_launch_test {
+namespace canzona::comm::tcp_launch_test {
 namespace {
 
 using Environment = std::map<std::string, std::string>;
@@ -105,4 +105,4 @@ TEST(TcpLaunch, NamesWhatIsMissingOrWrong) {
 }
 
 }  // namespace
-}  // namespace canzona::tcp_launch_test
+}  // namespace canzona::comm::tcp_launch_test

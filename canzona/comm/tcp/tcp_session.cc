@@ -8,6 +8,7 @@
 #include "canzona/comm/tcp/tcp_world.h"
 
 namespace canzona {
+using namespace comm;
 namespace {
 
 constexpr int64_t kMostTcpRanks = int64_t{1} << 20;

@@ -20,7 +20,7 @@
 #include "canzona/comm/test_ranks.h"
 #include "canzona/comm/thread/run_ranks.h"
 
-namespace canzona::tcp_session_test {
+namespace canzona::comm::tcp_session_test {
 namespace {
 
 using testing::HasSubstr;
@@ -351,4 +351,4 @@ TEST(TcpSession, R1R4EveryRankLearnsWhoWasKilled) {
 }
 
 }  // namespace
-}  // namespace canzona::tcp_session_test
+}  // namespace canzona::comm::tcp_session_test

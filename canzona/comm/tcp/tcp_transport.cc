@@ -13,7 +13,7 @@
 #include "canzona/comm/thread/thread_world.h"
 #include "canzona/comm/wire_ops.h"
 
-namespace canzona {
+namespace canzona::comm {
 namespace {
 
 using std::chrono_literals::operator""ms;
@@ -271,4 +271,4 @@ std::unique_ptr<Transport> TcpTransport::subgroup(std::span<const int> members,
   return std::make_unique<TcpTransport>(world_, std::move(world_ranks), key);
 }
 
-}  // namespace canzona
+}  // namespace canzona::comm

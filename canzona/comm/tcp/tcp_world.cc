@@ -13,7 +13,7 @@
 #include "canzona/base/text.h"
 #include "canzona/comm/tcp/meeting_point.h"
 
-namespace canzona {
+namespace canzona::comm {
 namespace {
 
 using WorldClock = std::chrono::steady_clock;
@@ -520,4 +520,4 @@ TcpWorld::Opening TcpWorld::opening(uint64_t key, bool leaves) const {
   return {kOpeningMagic, job_, key, rank(), leaves ? 1 : 0};
 }
 
-}  // namespace canzona
+}  // namespace canzona::comm

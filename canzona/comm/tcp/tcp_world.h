@@ -31,7 +31,7 @@
 #include "canzona/comm/tcp/tcp_session.h"
 #include "canzona/comm/transport.h"
 
-namespace canzona {
+namespace canzona::comm {
 
 class TcpWorld {
  public:
@@ -207,4 +207,4 @@ class TcpTransport final : public Transport {
   bool has_left_ = false;
 };
 
-}  // namespace canzona
+}  // namespace canzona::comm

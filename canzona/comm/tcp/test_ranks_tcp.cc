@@ -9,7 +9,7 @@
 #include "canzona/comm/tcp/tcp_session.h"
 #include "canzona/comm/test_ranks.h"
 
-namespace canzona {
+namespace canzona::comm {
 namespace {
 
 // A rank's own error takes precedence over that of a rank that lost a peer.
@@ -64,4 +64,4 @@ void run_test_ranks(int num_ranks, const CommunicatorOptions& options,
     if (of.lost != nullptr) std::rethrow_exception(of.lost);
 }
 
-}  // namespace canzona
+}  // namespace canzona::comm

@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-namespace canzona::busy_times_test {
+namespace canzona::comm::busy_times_test {
 namespace {
 
 using Time = BusyTimes::Time;
@@ -112,4 +112,4 @@ TEST(BusyTimes, NeverGiveMoreThanThereIs) {
 }
 
 }  // namespace
-}  // namespace canzona::busy_times_test
+}  // namespace canzona::comm::busy_times_test

@@ -14,7 +14,7 @@
 #include "canzona/comm/thread/run_ranks.h"
 #include "canzona/comm/thread/test_gate.h"
 
-namespace canzona::gate_test {
+namespace canzona::comm::gate_test {
 namespace {
 
 using Passage = TestGate::Passage;
@@ -124,4 +124,4 @@ TEST(Gate, WaitingForTheHeldEndsWithTheWorld) {
 }
 
 }  // namespace
-}  // namespace canzona::gate_test
+}  // namespace canzona::comm::gate_test

@@ -17,7 +17,7 @@
 #include "canzona/comm/thread/run_ranks.h"
 #include "canzona/comm/thread/test_clock.h"
 
-namespace canzona::lane_pacer_test {
+namespace canzona::comm::lane_pacer_test {
 namespace {
 
 using std::chrono::nanoseconds;
@@ -263,4 +263,4 @@ TEST(LanePacer, AClockOfItsOwnEndsEveryExchange) {
 }
 
 }  // namespace
-}  // namespace canzona::lane_pacer_test
+}  // namespace canzona::comm::lane_pacer_test

@@ -3,7 +3,7 @@
 #include "canzona/comm/test_everything.h"
 #include "canzona/comm/thread/run_ranks.h"
 
-namespace canzona::link_allocations_test {
+namespace canzona::comm::link_allocations_test {
 namespace {
 
 TEST(Allocations, LinksNeedNone) {
@@ -13,4 +13,4 @@ TEST(Allocations, LinksNeedNone) {
 }
 
 }  // namespace
-}  // namespace canzona::link_allocations_test
+}  // namespace canzona::comm::link_allocations_test

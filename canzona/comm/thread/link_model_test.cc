@@ -16,7 +16,7 @@
 #include "canzona/comm/thread/run_ranks.h"
 #include "canzona/comm/thread/test_clock.h"
 
-namespace canzona::link_model_test {
+namespace canzona::comm::link_model_test {
 namespace {
 
 using std::chrono::nanoseconds;
@@ -195,4 +195,4 @@ TEST(Links, AnAbortEndsTheWaitForALink) {
 }
 
 }  // namespace
-}  // namespace canzona::link_model_test
+}  // namespace canzona::comm::link_model_test

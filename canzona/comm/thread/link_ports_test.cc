@@ -13,7 +13,7 @@
 #include "canzona/comm/thread/run_ranks.h"
 #include "canzona/comm/thread/test_clock.h"
 
-namespace canzona::link_ports_test {
+namespace canzona::comm::link_ports_test {
 namespace {
 
 using std::chrono::nanoseconds;
@@ -138,4 +138,4 @@ TEST(LinkPorts, GathersReachTheBandwidth) {
 }
 
 }  // namespace
-}  // namespace canzona::link_ports_test
+}  // namespace canzona::comm::link_ports_test

@@ -7,7 +7,7 @@
 
 #include "canzona/comm/thread/link_model.h"
 
-namespace canzona {
+namespace canzona::comm {
 
 class TestClock final : public LinkClock {
  public:
@@ -36,4 +36,4 @@ class SharedTestClock final : public LinkClock {
   std::chrono::nanoseconds now_{0};
 };
 
-}  // namespace canzona
+}  // namespace canzona::comm

@@ -23,7 +23,7 @@
 #include "canzona/base/text.h"
 #include "canzona/comm/thread/thread_world.h"
 
-namespace canzona {
+namespace canzona::comm {
 
 class TestGate final : public Gate {
  public:
@@ -92,4 +92,4 @@ class TestGate final : public Gate {
   bool ended_ = false;
 };
 
-}  // namespace canzona
+}  // namespace canzona::comm

@@ -7,7 +7,7 @@
 #include "canzona/linalg/cpu/test_support.h"
 #include "canzona/linalg/engine.h"
 
-namespace canzona::cpu_allocations_test {
+namespace canzona::linalg::cpu_allocations_test {
 namespace {
 
 constexpr int64_t kSide = 60;
@@ -103,4 +103,4 @@ TEST(AllocationsInBf16, EndWithTheFirstUseOfAShape) {
 }
 
 }  // namespace
-}  // namespace canzona::cpu_allocations_test
+}  // namespace canzona::linalg::cpu_allocations_test

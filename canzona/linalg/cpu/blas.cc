@@ -11,7 +11,7 @@
 #include "canzona/linalg/cpu/blas_environment.h"
 #include "canzona/linalg/cpu/products.h"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 // "OpenBLAS 0.3.21 NO_LAPACKE DYNAMIC_ARCH …" → "OpenBLAS 0.3.21"
@@ -75,4 +75,4 @@ double measure_sgemm_gflops() {
   return 2e-9 * kSide * kSide * kSide / best;
 }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

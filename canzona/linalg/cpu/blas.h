@@ -14,7 +14,9 @@
 #include <cstddef>
 #include <string>
 
-namespace canzona {
+#include "canzona/base/rooms.h"
+
+namespace canzona::linalg {
 
 // Called once per process, cheap after that: sets one thread per call, and
 // prints a line to stderr if the kernels do not fit the CPU. Throws
@@ -33,7 +35,7 @@ BlasInfo blas_info();
 // Returns 10⁹ operations per second of one thread in a product of 1024³.
 double measure_sgemm_gflops();
 
-}  // namespace canzona
+}  // namespace canzona::linalg
 
 // These take 32-bit integers; cblas passes its enumerations as int.
 extern "C" {

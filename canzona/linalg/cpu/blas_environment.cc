@@ -12,7 +12,7 @@
 
 extern "C" void gotoblas_init(void);
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 constexpr bool kBlasShared = CANZONA_BLAS_SHARED;
@@ -119,4 +119,4 @@ void restart_with_blas_core(char** argv) {
 
 bool blas_is_shared() { return kBlasShared; }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

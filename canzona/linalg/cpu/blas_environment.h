@@ -14,7 +14,7 @@
 
 #include <string_view>
 
-namespace canzona {
+namespace canzona::linalg {
 
 // Returns the kernels that this CPU should run; empty if OpenBLAS may choose.
 std::string_view wanted_blas_core();
@@ -36,4 +36,4 @@ void restart_with_blas_core(char** argv);
 // True if this build had to take a shared OpenBLAS.
 bool blas_is_shared();
 
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -16,7 +16,7 @@
 #include "canzona/linalg/cpu/blas_environment.h"
 #include "canzona/linalg/cpu/features.h"
 
-namespace canzona::blas_test {
+namespace canzona::linalg::blas_test {
 namespace {
 
 using testing::HasSubstr;
@@ -132,4 +132,4 @@ TEST(BlasEnvironment, OfAProgramThatMayRestartFitsTheCpu) {
 }
 
 }  // namespace
-}  // namespace canzona::blas_test
+}  // namespace canzona::linalg::blas_test

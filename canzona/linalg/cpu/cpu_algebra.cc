@@ -7,7 +7,7 @@
 #include "canzona/base/check.h"
 #include "canzona/linalg/cpu/stages/stages.h"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 // Beyond these norms the squares of entries may leave the range of the type.
@@ -159,4 +159,4 @@ void CpuAlgebra::multiply_into(const Store& store, const Operand& q,
   cpu_round_weights(store.rounded[0], one.out.as<float>(), one.out.elements());
 }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -9,7 +9,7 @@
 #include "canzona/linalg/engine.h"
 #include "canzona/linalg/operand.h"
 
-namespace canzona {
+namespace canzona::linalg {
 
 class CpuAlgebra : public Algebra, public SharedAlgebra {
  public:
@@ -86,4 +86,4 @@ std::unique_ptr<CpuAlgebra> make_bf16_algebra(Bf16Kernel kernel);
 // Returns 10⁹ operations per second of one thread.
 double measure_packed_gflops(Bf16Kernel kernel);
 
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -13,7 +13,7 @@
 #include "canzona/linalg/cpu/stages/stages.h"
 #include "canzona/linalg/cpu/transpose.h"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 void store_weights(uint16_t* rounded, Run weights, int64_t count) {
@@ -210,6 +210,11 @@ void CpuEngine::join_masters(float* to, const uint16_t* weights,
   cpu_join_masters(to, weights, remainders, count);
 }
 
+}  // namespace canzona::linalg
+
+namespace canzona {
+using namespace linalg;
+
 std::unique_ptr<Engine> make_cpu_engine() {
   return make_cpu_engine(usable_bf16_kernels().front());
 }
@@ -219,6 +224,10 @@ std::unique_ptr<Engine> make_cpu_engine(Bf16Kernel kernel) {
 }
 
 // Copies on a CPU, where everything is complete when a call returns.
+
+}  // namespace canzona
+
+namespace canzona::linalg {
 
 void CpuEngine::upload(std::byte* to, const std::byte* from, int64_t bytes) {
   if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
@@ -239,7 +248,7 @@ void CpuEngine::product(Matrices c, double alpha, ConstMatrices a, Op op_a,
   for_each_matrix(
       [&]<class Real>(View<Real> to, ConstView<Real> left,
                       ConstView<Real> right, int64_t) {
-        canzona::product(to, static_cast<Real>(alpha), left, op_a, right, op_b,
+        linalg::product(to, static_cast<Real>(alpha), left, op_a, right, op_b,
                          static_cast<Real>(beta));
       },
       c, a, b);
@@ -388,4 +397,4 @@ void CpuEngine::cholesky(Matrices a, std::span<bool> succeeded) {
       a);
 }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

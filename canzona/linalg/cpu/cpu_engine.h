@@ -13,7 +13,7 @@
 #include "canzona/linalg/cpu/products.h"
 #include "canzona/linalg/engine.h"
 
-namespace canzona {
+namespace canzona::linalg {
 
 class CpuEngine : public Engine {
  public:
@@ -120,4 +120,4 @@ class CpuEngine : public Engine {
   PackingRoom packing_;
 };
 
-}  // namespace canzona
+}  // namespace canzona::linalg

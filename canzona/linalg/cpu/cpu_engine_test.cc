@@ -11,7 +11,7 @@
 #include "canzona/linalg/cpu/test_support.h"
 #include "canzona/linalg/cuda_device.h"
 
-namespace canzona::cpu_engine_test {
+namespace canzona::linalg::cpu_engine_test {
 namespace {
 
 using testing::HasSubstr;
@@ -194,4 +194,4 @@ TEST(CpuEngine, RoundsWeights) {
 }
 
 }  // namespace
-}  // namespace canzona::cpu_engine_test
+}  // namespace canzona::linalg::cpu_engine_test

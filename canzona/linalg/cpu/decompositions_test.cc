@@ -7,7 +7,7 @@
 #include "canzona/linalg/cpu/test_support.h"
 #include "canzona/linalg/engine.h"
 
-namespace canzona::cpu_decompositions_test {
+namespace canzona::linalg::cpu_decompositions_test {
 namespace {
 
 template <class Real>
@@ -193,4 +193,4 @@ TYPED_TEST(Decompositions, RefuseShapesTheyAreNotFor) {
 }
 
 }  // namespace
-}  // namespace canzona::cpu_decompositions_test
+}  // namespace canzona::linalg::cpu_decompositions_test

@@ -4,7 +4,7 @@
 #include "canzona/linalg/cpu/test_support.h"
 #include "canzona/linalg/engine.h"
 
-namespace canzona::cpu_dense_test {
+namespace canzona::linalg::cpu_dense_test {
 namespace {
 
 template <class Real>
@@ -152,4 +152,4 @@ TEST(DenseBf16, IsNoTypeOfPlainProducts) {
 }
 
 }  // namespace
-}  // namespace canzona::cpu_dense_test
+}  // namespace canzona::linalg::cpu_dense_test

@@ -12,7 +12,7 @@
 #include "canzona/linalg/cpu/transpose.h"
 #include "canzona/linalg/memory.h"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 // An index outside the matrix would read foreign memory.
@@ -301,6 +301,11 @@ class CpuMemoryOps final : public MemoryOps {
 };
 
 }  // namespace
+
+}  // namespace canzona::linalg
+
+namespace canzona {
+using namespace linalg;
 
 const MemoryOps& cpu_memory_ops() {
   static const CpuMemoryOps ops;

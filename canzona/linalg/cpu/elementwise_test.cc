@@ -8,7 +8,7 @@
 #include "canzona/linalg/cpu/test_support.h"
 #include "canzona/linalg/engine.h"
 
-namespace canzona::cpu_elementwise_test {
+namespace canzona::linalg::cpu_elementwise_test {
 namespace {
 
 template <class Real>
@@ -325,4 +325,4 @@ TEST(SharedNumbers, AddSquaresLimbByLimb) {
 }
 
 }  // namespace
-}  // namespace canzona::cpu_elementwise_test
+}  // namespace canzona::linalg::cpu_elementwise_test

@@ -6,7 +6,7 @@
 #include <unistd.h>
 #endif
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 #if defined(__x86_64__)
@@ -64,4 +64,4 @@ std::string_view fast_bf16(const CpuFeatures& features) {
   return "";
 }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

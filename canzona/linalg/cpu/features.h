@@ -3,7 +3,9 @@
 
 #include <string_view>
 
-namespace canzona {
+#include "canzona/base/rooms.h"
+
+namespace canzona::linalg {
 
 struct CpuFeatures {
   bool avx2 = false;         // with FMA
@@ -18,4 +20,4 @@ const CpuFeatures& cpu_features();
 // or "AVX-512 BF16"; empty if nothing does.
 std::string_view fast_bf16(const CpuFeatures& features);
 
-}  // namespace canzona
+}  // namespace canzona::linalg

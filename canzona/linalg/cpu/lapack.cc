@@ -23,7 +23,7 @@ _gfortran_concat_string(size_t out_length, char* out, size_t a_length,
   std::fill(out + from_a + from_b, out + out_length, ' ');
 }
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 constexpr int kAsk = -1;  // as workspace size: asks for the best
@@ -246,4 +246,4 @@ bool cholesky_qr_one(Arena& arena, View<Real> a) {
 template bool cholesky_qr_one(Arena&, View<float>);
 template bool cholesky_qr_one(Arena&, View<double>);
 
-}  // namespace canzona
+}  // namespace canzona::linalg

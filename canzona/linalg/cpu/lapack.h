@@ -6,7 +6,7 @@
 #include "canzona/linalg/cpu/products.h"
 #include "canzona/linalg/memory.h"
 
-namespace canzona {
+namespace canzona::linalg {
 
 // For a symmetric n x n matrix: eigenvalues ascending; `a` is replaced by the
 // vectors.
@@ -29,4 +29,4 @@ bool lapack_cholesky(int n, Real* a, int stride);
 template <class Real>
 bool cholesky_qr_one(Arena& arena, View<Real> a);
 
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -9,7 +9,7 @@
 #include "canzona/linalg/cpu/products.h"
 #include "canzona/linalg/cpu/reductions.h"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 template <class Real>
@@ -116,7 +116,7 @@ void CpuEngine::line_norms(Matrices norms, ConstMatrices a, Lines lines) {
         if (rows) {
           for (int64_t i = 0; i < one.rows; ++i)
             to.data[i] = static_cast<Real>(
-                std::sqrt(canzona::sum_of_squares(one.row(i), one.cols)));
+                std::sqrt(linalg::sum_of_squares(one.row(i), one.cols)));
           return;
         }
         dot_columns(to.data, one, one);
@@ -161,9 +161,9 @@ void CpuEngine::row_sums(const RowSums& sums, ConstMatrices update,
       [](auto o_norms, auto p_norms, auto dots, auto o, auto p, int64_t) {
         for (int64_t i = 0; i < o.rows; ++i) {
           o_norms.data[i] =
-              std::sqrt(canzona::sum_of_squares(o.row(i), o.cols));
+              std::sqrt(linalg::sum_of_squares(o.row(i), o.cols));
           p_norms.data[i] =
-              std::sqrt(canzona::sum_of_squares(p.row(i), p.cols));
+              std::sqrt(linalg::sum_of_squares(p.row(i), p.cols));
           dots.data[i] = dot(o.row(i), p.row(i), o.cols);
         }
       },
@@ -195,4 +195,4 @@ void CpuEngine::moved_factors(Matrices to, const RowSums& sums,
       to, factors, sums.update, sums.weights, sums.dots);
 }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

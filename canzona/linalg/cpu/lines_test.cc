@@ -6,7 +6,7 @@
 #include "canzona/linalg/cpu/test_support.h"
 #include "canzona/linalg/engine.h"
 
-namespace canzona::lines_test {
+namespace canzona::linalg::lines_test {
 namespace {
 
 using Kind = LineFactors::Kind;
@@ -204,4 +204,4 @@ TYPED_TEST(LinesOf, MoveWeightsLikeTheStagesDo) {
 }
 
 }  // namespace
-}  // namespace canzona::lines_test
+}  // namespace canzona::linalg::lines_test

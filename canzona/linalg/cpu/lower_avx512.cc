@@ -3,7 +3,7 @@
 
 #include <immintrin.h>
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 // A tile of C is kRows × kCols and stays in 24 of the 32 registers. Its factors
@@ -158,4 +158,4 @@ void product_lower_avx512(float* c, int64_t c_stride, int64_t side, float alpha,
   }
 }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

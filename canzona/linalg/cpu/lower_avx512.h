@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-namespace canzona {
+namespace canzona::linalg {
 
 // A square matrix. Arguments are plain, so that no inline function is compiled
 // for a CPU that others do not have.
@@ -24,4 +24,4 @@ void product_lower_avx512(float* c, int64_t c_stride, int64_t side, float alpha,
                           SquareRows a, SquareRows b, float beta,
                           float* scratch);
 
-}  // namespace canzona
+}  // namespace canzona::linalg

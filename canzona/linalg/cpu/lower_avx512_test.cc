@@ -10,7 +10,7 @@
 
 #if defined(__x86_64__)
 
-namespace canzona::lower_avx512_test {
+namespace canzona::linalg::lower_avx512_test {
 namespace {
 
 class LowerAvx512 : public testing::Test {
@@ -99,6 +99,6 @@ TEST_F(LowerAvx512, NansReachTheirRowsAndColumnsAlone) {
 }
 
 }  // namespace
-}  // namespace canzona::lower_avx512_test
+}  // namespace canzona::linalg::lower_avx512_test
 
 #endif

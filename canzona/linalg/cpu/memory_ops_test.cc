@@ -11,7 +11,7 @@
 #include "canzona/base/error.h"
 #include "canzona/linalg/test_memory_ops.h"
 
-namespace canzona::cpu_memory_ops_test {
+namespace canzona::linalg::cpu_memory_ops_test {
 namespace {
 
 // Computes element by element, by arithmetic.
@@ -84,4 +84,4 @@ TEST(MemoryOps, RefuseADeviceTheyDoNotKnow) {
 }
 
 }  // namespace
-}  // namespace canzona::cpu_memory_ops_test
+}  // namespace canzona::linalg::cpu_memory_ops_test

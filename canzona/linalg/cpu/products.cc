@@ -8,7 +8,7 @@
 #include "canzona/linalg/cpu/lower_avx512.h"
 #include "canzona/linalg/of_type.h"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 constexpr int kRowMajor = 101;
@@ -172,4 +172,4 @@ template void product_lower(PackingRoom&, View<double>, ConstView<double>,
 template void solve_lower_transposed(View<float>, ConstView<float>);
 template void solve_lower_transposed(View<double>, ConstView<double>);
 
-}  // namespace canzona
+}  // namespace canzona::linalg

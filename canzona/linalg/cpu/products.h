@@ -10,7 +10,7 @@
 #include "canzona/linalg/engine.h"
 #include "canzona/linalg/matrix.h"
 
-namespace canzona {
+namespace canzona::linalg {
 
 // One matrix, typed. Real may be const.
 template <class Real>
@@ -123,4 +123,4 @@ void check_same_shape(const To& to, const From& from) {
   CANZONA_CHECK_EQ(to.cols, from.cols, "columns");
 }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

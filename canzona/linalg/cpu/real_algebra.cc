@@ -12,7 +12,7 @@
 #include "canzona/linalg/cpu/stages/stages.h"
 #include "canzona/linalg/cpu/transpose.h"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 // A header precedes the elements of a wide operand.
@@ -360,4 +360,4 @@ std::unique_ptr<CpuAlgebra> make_real_algebra() {
 template std::unique_ptr<CpuAlgebra> make_real_algebra<float>();
 template std::unique_ptr<CpuAlgebra> make_real_algebra<double>();
 
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -9,7 +9,7 @@
 #include "canzona/base/error.h"
 #include "canzona/linalg/cpu/test_support.h"
 
-namespace canzona::real_algebra_test {
+namespace canzona::linalg::real_algebra_test {
 namespace {
 
 struct Shape {
@@ -287,4 +287,4 @@ TYPED_TEST(RealAlgebra, RefusesTallOperandsAndWrongSources) {
 }
 
 }  // namespace
-}  // namespace canzona::real_algebra_test
+}  // namespace canzona::linalg::real_algebra_test

@@ -6,7 +6,7 @@
 #include <limits>
 #include <type_traits>
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 // Sixteen independent sums keep the adders of any CPU busy.
@@ -168,4 +168,4 @@ template double trace_of(ConstView<double>);
 template void dot_columns(float*, ConstView<float>, ConstView<float>);
 template void dot_columns(double*, ConstView<double>, ConstView<double>);
 
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -6,7 +6,7 @@
 
 #include "canzona/linalg/cpu/products.h"
 
-namespace canzona {
+namespace canzona::linalg {
 
 // Σ x²; squares of fp32 neither overflow nor underflow here.
 template <class Real>
@@ -40,4 +40,4 @@ double trace_of(ConstView<Real> a);
 template <class Real>
 void dot_columns(Real* values, ConstView<Real> a, ConstView<Real> b);
 
-}  // namespace canzona
+}  // namespace canzona::linalg

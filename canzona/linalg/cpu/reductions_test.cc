@@ -7,7 +7,7 @@
 
 #include "canzona/linalg/cpu/test_support.h"
 
-namespace canzona::cpu_reductions_test {
+namespace canzona::linalg::cpu_reductions_test {
 namespace {
 
 template <class Real>
@@ -123,4 +123,4 @@ TYPED_TEST(Reductions, ColumnDotsAreThoseOfTheDefinition) {
 }
 
 }  // namespace
-}  // namespace canzona::cpu_reductions_test
+}  // namespace canzona::linalg::cpu_reductions_test

@@ -8,7 +8,7 @@
 #include "canzona/linalg/cpu/test_support.h"
 #include "canzona/linalg/test_squares.h"
 
-namespace canzona::cpu_squares_test {
+namespace canzona::linalg::cpu_squares_test {
 namespace {
 
 using Limits = std::numeric_limits<float>;
@@ -169,4 +169,4 @@ TYPED_TEST(Scale, LeavesWhatIsNotFiniteSo) {
 }
 
 }  // namespace
-}  // namespace canzona::cpu_squares_test
+}  // namespace canzona::linalg::cpu_squares_test

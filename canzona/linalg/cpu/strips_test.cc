@@ -12,7 +12,7 @@
 #include "canzona/linalg/cpu/cpu_algebra.h"
 #include "canzona/linalg/memory.h"
 
-namespace canzona::cpu_strips_test {
+namespace canzona::linalg::cpu_strips_test {
 namespace {
 
 // The multiples of 64 nearest to equal parts of a side.
@@ -234,4 +234,4 @@ TEST(CpuStrips, NormsAreRightForNumbersOfEverySize) {
 }
 
 }  // namespace
-}  // namespace canzona::cpu_strips_test
+}  // namespace canzona::linalg::cpu_strips_test

@@ -12,7 +12,7 @@
 
 #include "canzona/linalg/matrix.h"
 
-namespace canzona {
+namespace canzona::linalg {
 
 // Relative to the norms of the inputs: a few dozen roundings.
 template <class Real>
@@ -192,4 +192,4 @@ bool same_bits(const std::vector<Real>& a, const std::vector<Real>& b) {
 
 using RealTypes = testing::Types<float, double>;
 
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -6,7 +6,7 @@
 #include "canzona/base/check.h"
 #include "canzona/linalg/cpu/features.h"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 // Tiles fill whole cache lines of both sides.
@@ -76,4 +76,4 @@ template void mirror_lower(View<double>);
 template void transpose(View<float>, ConstView<float>);
 template void transpose(View<double>, ConstView<double>);
 
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -7,7 +7,7 @@
 
 #include "canzona/linalg/cpu/products.h"
 
-namespace canzona {
+namespace canzona::linalg {
 
 // a[i,j] = a[j,i] for i < j.
 template <class Real>
@@ -28,4 +28,4 @@ void mirror_lower_avx512(float* a, int64_t side, int64_t stride);
 void transpose_avx512(float* to, int64_t to_stride, const float* from,
                       int64_t from_stride, int64_t rows, int64_t cols);
 
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -3,7 +3,7 @@
 
 #include "canzona/linalg/cpu/transpose.h"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 // Rows in, columns out. Each round doubles the size of the squares that are
@@ -117,4 +117,4 @@ void transpose_avx512(float* to, int64_t to_stride, const float* from,
                      tile_side(rows - top), tile_side(cols - left));
 }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

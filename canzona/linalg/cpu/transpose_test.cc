@@ -7,7 +7,7 @@
 #include "canzona/linalg/cpu/features.h"
 #include "canzona/linalg/cpu/test_support.h"
 
-namespace canzona::transpose_test {
+namespace canzona::linalg::transpose_test {
 namespace {
 
 constexpr int64_t kSides[] = {0, 1, 2, 15, 16, 17, 31, 33, 64, 83};
@@ -73,4 +73,4 @@ TEST(TransposeAvx512, DoesWhatThePortableFormDoes) {
 }
 
 }  // namespace
-}  // namespace canzona::transpose_test
+}  // namespace canzona::linalg::transpose_test

@@ -3,7 +3,7 @@
 #include "canzona/linalg/cuda/elements.cuh"
 #include "canzona/linalg/cuda/launch.cuh"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 // Works on the columns of all matrices: row k of the extent is matrix k.
@@ -242,4 +242,4 @@ void launch_require_distance(CudaEngine& engine, const CholeskyQrState& state,
   launch_on_columns(engine, "require_distance", state, RequireDistance{noise});
 }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -12,7 +12,7 @@
 #include "canzona/linalg/cuda/libraries.h"
 #include "canzona/linalg/cuda/tiles/kernel_choice.h"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 uint64_t next_id() {
@@ -159,6 +159,11 @@ const float* CudaEngine::push(std::span<const double> values) {
       push_bytes(std::as_bytes(std::span<const float>(rounded_))));
 }
 
+}  // namespace canzona::linalg
+
+namespace canzona {
+using namespace linalg;
+
 std::unique_ptr<Engine> make_cuda_engine() {
   return std::make_unique<CudaEngine>();
 }
@@ -212,6 +217,10 @@ class StreamEvent final : public Event {
 };
 
 }  // namespace
+
+}  // namespace canzona
+
+namespace canzona::linalg {
 
 std::unique_ptr<Event> make_cuda_event() {
   return std::make_unique<StreamEvent>(false);
@@ -318,4 +327,4 @@ void CudaEngine::synchronize() {
   check_cuda(cudaStreamSynchronize(own_stream_), "cudaStreamSynchronize");
 }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

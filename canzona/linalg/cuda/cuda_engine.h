@@ -41,7 +41,7 @@
 #include "canzona/linalg/cuda/graph/recording.h"
 #include "canzona/linalg/engine.h"
 
-namespace canzona {
+namespace canzona::linalg {
 
 class Graph;
 class Graphs;
@@ -334,4 +334,4 @@ const float* CudaEngine::push(std::span<const double> values);
 template <>
 const double* CudaEngine::push(std::span<const double> values);
 
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -10,7 +10,7 @@
 #include "canzona/linalg/cuda/elements.cuh"
 #include "canzona/linalg/memory.h"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 // When a process exits the driver may already be gone, and the stream with it.
@@ -375,6 +375,11 @@ class CudaLane final : public MemoryLane {
 std::unique_ptr<MemoryLane> make_cuda_lane() {
   return std::make_unique<CudaLane>();
 }
+
+}  // namespace canzona::linalg
+
+namespace canzona {
+using namespace linalg;
 
 const MemoryOps& cuda_memory_ops() {
   static const CudaMemoryOps ops;

@@ -9,7 +9,7 @@
 #include "canzona/base/error.h"
 #include "canzona/linalg/cuda/device.h"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 // Each word has its own cache line.
@@ -131,4 +131,4 @@ void launch_idle(cudaStream_t stream, double seconds) {
   check_cuda(cudaGetLastError(), "idle_kernel");
 }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -20,7 +20,7 @@
 
 #include "canzona/linalg/memory.h"
 
-namespace canzona {
+namespace canzona::linalg {
 
 class CudaWords {
  public:
@@ -66,4 +66,4 @@ void record_cuda_event(Event& event, cudaStream_t stream);
 // Does nothing if the event was never recorded.
 void wait_for_cuda_event(const Event& event, cudaStream_t stream);
 
-}  // namespace canzona
+}  // namespace canzona::linalg

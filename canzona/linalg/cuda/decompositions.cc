@@ -12,7 +12,7 @@
 #include "canzona/linalg/cuda/libraries.h"
 #include "canzona/linalg/of_type.h"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 void check_square(const Matrices& a) {
@@ -475,4 +475,4 @@ void solve_triangular(CudaEngine& engine, Matrices b, ConstMatrices l) {
   });
 }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

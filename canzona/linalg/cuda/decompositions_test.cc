@@ -6,7 +6,7 @@
 #include "canzona/base/error.h"
 #include "canzona/linalg/cuda/test_support.h"
 
-namespace canzona::cuda_decompositions_test {
+namespace canzona::linalg::cuda_decompositions_test {
 namespace {
 
 template <class Real>
@@ -241,4 +241,4 @@ TYPED_TEST(CudaDecompositions, RefuseShapesTheyAreNotFor) {
 }
 
 }  // namespace
-}  // namespace canzona::cuda_decompositions_test
+}  // namespace canzona::linalg::cuda_decompositions_test

@@ -7,7 +7,7 @@
 #include "canzona/linalg/cuda/kernels.h"
 #include "canzona/linalg/cuda/libraries.h"
 
-namespace canzona {
+namespace canzona::linalg {
 
 // One side of a product: op(stored), which is outer x inner if it is on the
 // left and inner x outer if it is on the right.
@@ -399,4 +399,4 @@ void times_transposed_inverse(CudaEngine& engine, Matrices x, ConstMatrices a,
   });
 }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -3,7 +3,7 @@
 #include "canzona/linalg/cuda/kernels.h"
 #include "canzona/linalg/cuda/launch.cuh"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 template <class Real>
@@ -374,4 +374,4 @@ void launch_invert_block(CudaEngine& engine, Matrices gram, Matrices inverse,
   check_launch("the inverse of a factor");
 }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

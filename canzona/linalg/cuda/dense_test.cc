@@ -6,7 +6,7 @@
 #include "canzona/linalg/cuda/test_support.h"
 #include "canzona/linalg/engine.h"
 
-namespace canzona::cuda_dense_test {
+namespace canzona::linalg::cuda_dense_test {
 namespace {
 
 template <class Real>
@@ -331,4 +331,4 @@ TEST_F(CudaBf16Products, AreThoseOfForwardAndBackward) {
 }
 
 }  // namespace
-}  // namespace canzona::cuda_dense_test
+}  // namespace canzona::linalg::cuda_dense_test

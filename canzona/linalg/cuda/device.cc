@@ -16,7 +16,7 @@
 #include "canzona/base/random.h"
 #include "canzona/base/text.h"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 std::string call_failed(cudaError_t status, std::string_view what) {
@@ -344,4 +344,4 @@ CudaRates measure_cuda_rates() {
   return rates;
 }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -14,7 +14,7 @@
 #include "canzona/linalg/cuda_device.h"
 #include "canzona/linalg/memory.h"
 
-namespace canzona {
+namespace canzona::linalg {
 
 using DeviceInfo = CudaDeviceInfo;
 
@@ -60,4 +60,4 @@ Memory& cuda_memory();
 // process can sum gradients without copying them first. Any thread may call it.
 void connect_peers(int device);
 
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -11,7 +11,7 @@
 #include "canzona/base/text.h"
 #include "canzona/linalg/cuda/device.h"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 // The driver has had these functions under these names since CUDA 12.4.
@@ -153,4 +153,4 @@ int usable_multiprocessors(int device) {
   return static_cast<int>(usable.sm.smCount);
 }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -6,7 +6,7 @@
 #include "canzona/base/error.h"
 #include "canzona/linalg/engine.h"
 
-namespace canzona::device_test {
+namespace canzona::linalg::device_test {
 namespace {
 
 using testing::AllOf;
@@ -96,4 +96,4 @@ TEST(CheckCuda, CallsFullMemoryTheUsersMatter) {
 }
 
 }  // namespace
-}  // namespace canzona::device_test
+}  // namespace canzona::linalg::device_test

@@ -27,7 +27,7 @@
 #include "canzona/linalg/cuda/device.h"
 #include "canzona/linalg/matrix.h"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 template <class Real, int V>
@@ -270,4 +270,4 @@ struct RoundToBf16 {
 
 }  // namespace
 
-}  // namespace canzona
+}  // namespace canzona::linalg

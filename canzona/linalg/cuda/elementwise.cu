@@ -7,7 +7,7 @@
 #include "canzona/linalg/cuda/kernels.h"
 #include "canzona/linalg/number_stream.h"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 // Copies values, possibly to another type. 16-bit values are bf16, and the
@@ -550,4 +550,4 @@ NumberSums sum_cuda_hashes(Engine& engine, const std::byte* from,
   return sums;
 }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

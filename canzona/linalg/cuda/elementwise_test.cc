@@ -5,7 +5,7 @@
 
 #include "canzona/linalg/cuda/test_support.h"
 
-namespace canzona::cuda_elementwise_test {
+namespace canzona::linalg::cuda_elementwise_test {
 namespace {
 
 template <class Real>
@@ -223,4 +223,4 @@ TYPED_TEST(CudaElementwise, LimitsNormsThatAreAboveTheBoundAlone) {
 }
 
 }  // namespace
-}  // namespace canzona::cuda_elementwise_test
+}  // namespace canzona::linalg::cuda_elementwise_test

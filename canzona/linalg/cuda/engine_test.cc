@@ -4,7 +4,7 @@
 #include "canzona/base/error.h"
 #include "canzona/linalg/cuda/test_support.h"
 
-namespace canzona::engine_test {
+namespace canzona::linalg::engine_test {
 namespace {
 
 using testing::HasSubstr;
@@ -153,4 +153,4 @@ TYPED_TEST(CudaEngineBits, TakeNoMoreMemoryTheSecondTime) {
 }
 
 }  // namespace
-}  // namespace canzona::engine_test
+}  // namespace canzona::linalg::engine_test

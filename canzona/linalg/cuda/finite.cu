@@ -10,7 +10,7 @@
 #include "canzona/linalg/cuda/kernels.h"
 #include "canzona/linalg/cuda/launch.cuh"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 constexpr int kThreads = 256;
@@ -515,4 +515,4 @@ WideSum CudaEngine::sum_of_squares(std::span<const Stretch> runs,
   return {found.low, found.high};
 }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -8,7 +8,7 @@
 #include "canzona/linalg/cuda/cuda_engine.h"
 #include "canzona/linalg/matrix.h"
 
-namespace canzona {
+namespace canzona::linalg {
 
 // Kernels around products.
 
@@ -138,4 +138,4 @@ inline void check_same_batch(const ConstMatrices& a, const ConstMatrices& b) {
   CANZONA_CHECK_EQ(a.count, b.count, "matrices in a batch");
 }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -10,7 +10,7 @@
 #include "canzona/linalg/cuda/device.h"
 #include "canzona/linalg/cuda/elements.cuh"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 // Four adjacent elements that move in one access of 8, 16 or 2 x 16 bytes.
@@ -213,4 +213,4 @@ void reduce(Device& device, T* partial, ConstMatrices a,
 
 }  // namespace
 
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -8,7 +8,7 @@
 #include "canzona/base/text.h"
 #include "canzona/linalg/cuda/cuda_engine.h"
 
-namespace canzona {
+namespace canzona::linalg {
 
 void check_cublas(cublasStatus_t status, std::string_view what) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
@@ -311,4 +311,4 @@ void LtProducts::run_at_once(const ProductShape& shape, const Choice& choice,
       "cublasLtMatmul");
 }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -14,7 +14,7 @@
 
 #include "canzona/linalg/engine.h"
 
-namespace canzona {
+namespace canzona::linalg {
 
 // Throws InternalError with the call and the library's text.
 void check_cublas(cublasStatus_t status, std::string_view what);
@@ -106,4 +106,4 @@ class LtProducts {
   std::map<ProductShape, Choice> choices_;
 };
 
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -10,7 +10,7 @@
 #include "canzona/linalg/cuda/rows.cuh"
 #include "canzona/linalg/lines.h"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 template <int V, class Real>
@@ -271,4 +271,4 @@ void CudaEngine::moved_factors(Matrices to, const RowSums& sums,
   check_launch("moved_factors");
 }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

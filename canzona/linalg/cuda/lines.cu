@@ -10,7 +10,7 @@
 #include "canzona/linalg/cuda/launch.cuh"
 #include "canzona/linalg/cuda/rows.cuh"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 template <int V, class Real>
@@ -293,4 +293,4 @@ void CudaEngine::scale_rows(Matrices to, ConstMatrices from,
   });
 }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

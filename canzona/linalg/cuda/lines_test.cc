@@ -5,7 +5,7 @@
 
 #include "canzona/linalg/cuda/test_support.h"
 
-namespace canzona::cuda_lines_test {
+namespace canzona::linalg::cuda_lines_test {
 namespace {
 
 using Kind = LineFactors::Kind;
@@ -177,4 +177,4 @@ TYPED_TEST(CudaLines, SumsOfRowsAndMovedFactorsAreThoseOfTheCpu) {
 }
 
 }  // namespace
-}  // namespace canzona::cuda_lines_test
+}  // namespace canzona::linalg::cuda_lines_test

@@ -9,7 +9,7 @@
 #include "canzona/linalg/cuda_device.h"
 #include "canzona/linalg/test_memory_ops.h"
 
-namespace canzona::cuda_memory_ops_test {
+namespace canzona::linalg::cuda_memory_ops_test {
 namespace {
 
 TEST(CudaMemoryOpsWithoutAGpu, SayWhy) {
@@ -73,4 +73,4 @@ TEST_F(CudaMemoryOps, ServeManyThreadsAtOnce) {
 }
 
 }  // namespace
-}  // namespace canzona::cuda_memory_ops_test
+}  // namespace canzona::linalg::cuda_memory_ops_test

@@ -6,7 +6,7 @@
 #include "canzona/linalg/cuda/kernels.h"
 #include "canzona/linalg/cuda/launch.cuh"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 // Squares of fp64 may leave its range; those of fp32 never do. Squares that
@@ -405,4 +405,4 @@ void column_sums_on_device(CudaEngine& engine, double* sums, ConstMatrices a,
                      {a.count, a.cols, 1}, false);
 }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

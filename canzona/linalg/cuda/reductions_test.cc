@@ -5,7 +5,7 @@
 
 #include "canzona/linalg/cuda/test_support.h"
 
-namespace canzona::cuda_reductions_test {
+namespace canzona::linalg::cuda_reductions_test {
 namespace {
 
 template <class Real>
@@ -166,4 +166,4 @@ TYPED_TEST(CudaReductions, TheLargestAndTheSmallestNumbersAreFinite) {
 }
 
 }  // namespace
-}  // namespace canzona::cuda_reductions_test
+}  // namespace canzona::linalg::cuda_reductions_test

@@ -9,7 +9,7 @@
 #include "canzona/linalg/cuda/elements.cuh"
 #include "canzona/linalg/cuda/launch.cuh"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 constexpr int kWarp = 32;
@@ -59,4 +59,4 @@ __device__ inline double over_warp(double value) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::linalg

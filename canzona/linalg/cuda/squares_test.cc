@@ -6,7 +6,7 @@
 #include "canzona/linalg/cuda/test_support.h"
 #include "canzona/linalg/test_squares.h"
 
-namespace canzona::cuda_squares_test {
+namespace canzona::linalg::cuda_squares_test {
 namespace {
 
 using Limits = std::numeric_limits<float>;
@@ -121,4 +121,4 @@ TYPED_TEST(CudaScale, HasTheBitsOfTheCpuAtEveryOffset) {
 }
 
 }  // namespace
-}  // namespace canzona::cuda_squares_test
+}  // namespace canzona::linalg::cuda_squares_test

@@ -9,7 +9,7 @@
 #include "canzona/linalg/cuda/launch.cuh"
 #include "canzona/linalg/stages.h"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 // The arithmetic of Adam and of applying an update, for one tensor and for
@@ -526,4 +526,4 @@ void CudaEngine::join_masters(float* to, const uint16_t* weights,
                      halves_aligned(to, weights, remainders));
 }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -6,7 +6,7 @@
 #include "canzona/base/random.h"
 #include "canzona/linalg/cuda/test_support.h"
 
-namespace canzona::cuda_stages_test {
+namespace canzona::linalg::cuda_stages_test {
 namespace {
 
 // Runs of the host and their copies on the GPU.
@@ -348,4 +348,4 @@ TEST_F(CudaGuard, GoesRoundTheRingOfScalars) {
 }
 
 }  // namespace
-}  // namespace canzona::cuda_stages_test
+}  // namespace canzona::linalg::cuda_stages_test

@@ -7,7 +7,7 @@
 
 #include "canzona/base/text.h"
 
-namespace canzona::cuda_call_counts {
+namespace canzona::linalg::cuda_call_counts {
 
 enum CudaCall {
   kStreamSynchronize,
@@ -39,16 +39,16 @@ constexpr std::array<const char*, kNumCalls> kNames = {
 
 std::array<std::atomic<int>, kNumCalls> counts;
 
-}  // namespace canzona::cuda_call_counts
+}  // namespace canzona::linalg::cuda_call_counts
 
-using canzona::cuda_call_counts::counts;
+using canzona::linalg::cuda_call_counts::counts;
 
 extern "C" {
 
 #define CANZONA_COUNTED(index, name, parameters, arguments) \
   cudaError_t __real_##name parameters;                     \
   cudaError_t __wrap_##name parameters {                    \
-    ++counts[canzona::cuda_call_counts::index];             \
+    ++counts[canzona::linalg::cuda_call_counts::index];             \
     return __real_##name arguments;                         \
   }
 
@@ -79,13 +79,13 @@ cudaError_t __real_cudaMemcpyAsync(void* to, const void* from, size_t bytes,
 cudaError_t __wrap_cudaMemcpyAsync(void* to, const void* from, size_t bytes,
                                    cudaMemcpyKind kind, cudaStream_t stream) {
   if (kind == cudaMemcpyDeviceToHost)
-    ++counts[canzona::cuda_call_counts::kReadByHost];
+    ++counts[canzona::linalg::cuda_call_counts::kReadByHost];
   return __real_cudaMemcpyAsync(to, from, bytes, kind, stream);
 }
 
 }  // extern "C"
 
-namespace canzona {
+namespace canzona::linalg {
 
 void forget_cuda_calls() {
   for (auto& count : counts) count = 0;
@@ -99,4 +99,4 @@ std::string cuda_calls() {
   return text;
 }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -12,11 +12,11 @@
 
 #include <string>
 
-namespace canzona {
+namespace canzona::linalg {
 
 void forget_cuda_calls();
 // Returns the counts as "cudaStreamSynchronize x 2; cudaMalloc x 1; ", in the
 // order of a fixed list; empty if there was no call.
 std::string cuda_calls();
 
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -5,7 +5,7 @@
 
 int main() {
   std::string why_not;
-  const auto gpu = canzona::find_cuda_device(&why_not);
+  const auto gpu = canzona::linalg::find_cuda_device(&why_not);
   if (!gpu) {
     std::cerr << "the GPU tests did not run: " << why_not << '\n';
     return 1;

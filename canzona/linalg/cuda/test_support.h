@@ -14,7 +14,7 @@
 #include "canzona/linalg/cuda/cuda_engine.h"
 #include "canzona/linalg/cuda_device.h"
 
-namespace canzona {
+namespace canzona::linalg {
 
 class GpuTest : public testing::Test {
  protected:
@@ -152,4 +152,4 @@ Batch<Real> alone(const Batch<Real>& batch, int64_t which, int64_t gap = 0) {
   return one;
 }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

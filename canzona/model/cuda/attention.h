@@ -16,7 +16,7 @@
 #include "canzona/linalg/cuda/cuda_engine.h"
 #include "canzona/model/trained_decoder.h"
 
-namespace canzona::gpu {
+namespace canzona::model::gpu {
 
 struct AttentionShape {
   int64_t sequences = 0;
@@ -71,4 +71,4 @@ std::unique_ptr<DeviceAttention<uint16_t>> make_cudnn_attention(
     CudaEngine& engine, const AttentionShape& shape, std::byte* workspace,
     int64_t workspace_bytes);
 
-}  // namespace canzona::gpu
+}  // namespace canzona::model::gpu

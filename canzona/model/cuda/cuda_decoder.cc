@@ -8,7 +8,7 @@
 #include "canzona/linalg/cuda/device.h"
 #include "canzona/linalg/cuda/libraries.h"
 
-namespace canzona {
+namespace canzona::model {
 namespace gpu {
 namespace {
 
@@ -386,4 +386,4 @@ std::unique_ptr<TrainedDecoder<float>> make_device_decoder(
       config, shapes, *gpu, weights, in_flight, together);
 }
 
-}  // namespace canzona
+}  // namespace canzona::model

@@ -19,7 +19,7 @@
 #include "canzona/model/cuda/layer.h"
 #include "canzona/model/trained_decoder.h"
 
-namespace canzona::gpu {
+namespace canzona::model::gpu {
 
 // Memory of this process that the GPU copies from and to without waiting.
 template <class Number>
@@ -117,4 +117,4 @@ class CudaDecoder final : public TrainedDecoder<float> {
   StreamMark losses_copied_;
 };
 
-}  // namespace canzona::gpu
+}  // namespace canzona::model::gpu

@@ -10,7 +10,7 @@
 #include "canzona/model/cuda/attention.h"
 #include "canzona/model/cuda/cudnn_library.h"
 
-namespace canzona::gpu {
+namespace canzona::model::gpu {
 namespace {
 
 namespace fe = cudnn_frontend;
@@ -268,4 +268,4 @@ std::unique_ptr<DeviceAttention<uint16_t>> make_cudnn_attention(
                                           workspace_bytes);
 }
 
-}  // namespace canzona::gpu
+}  // namespace canzona::model::gpu

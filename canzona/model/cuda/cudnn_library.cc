@@ -14,7 +14,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 
-namespace canzona {
+namespace canzona::model {
 namespace {
 
 constexpr const char* kName = "libcudnn.so.9";
@@ -75,7 +75,7 @@ std::string cudnn_version() {
              version % 100);
 }
 
-}  // namespace canzona
+}  // namespace canzona::model
 
 // NOLINTBEGIN: these are cuDNN's names
 #define CANZONA_LEAD(name, result, parameters, arguments)                   \

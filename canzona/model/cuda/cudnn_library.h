@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace canzona {
+namespace canzona::model {
 
 // Throws UsageError that says where it was looked for.
 void load_cudnn();
@@ -13,4 +13,4 @@ void load_cudnn();
 // Requires load_cudnn(): "cuDNN 9.19.0".
 std::string cudnn_version();
 
-}  // namespace canzona
+}  // namespace canzona::model

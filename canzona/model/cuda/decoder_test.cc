@@ -14,7 +14,7 @@
 #include "canzona/model/cuda/test_device_weights.h"
 #include "canzona/model/test_whole.h"
 
-namespace canzona::cuda_decoder_test {
+namespace canzona::model::cuda_decoder_test {
 namespace {
 
 DecoderConfig device_config() {
@@ -295,4 +295,4 @@ TEST(DeviceDecoderLimits, AreNamed) {
 }
 
 }  // namespace
-}  // namespace canzona::cuda_decoder_test
+}  // namespace canzona::model::cuda_decoder_test

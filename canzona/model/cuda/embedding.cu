@@ -1,7 +1,7 @@
 #include "canzona/model/cuda/lots.cuh"
 #include "canzona/model/cuda/stages.h"
 
-namespace canzona::gpu {
+namespace canzona::model::gpu {
 namespace {
 
 template <class T>
@@ -72,4 +72,4 @@ CANZONA_EMBED(float)
 CANZONA_EMBED(uint16_t)
 #undef CANZONA_EMBED
 
-}  // namespace canzona::gpu
+}  // namespace canzona::model::gpu

@@ -1,7 +1,7 @@
 #include "canzona/model/cuda/lots.cuh"
 #include "canzona/model/cuda/stages.h"
 
-namespace canzona::gpu {
+namespace canzona::model::gpu {
 namespace {
 
 constexpr int kThreads = 256;
@@ -225,4 +225,4 @@ CANZONA_TURN(float)
 CANZONA_TURN(uint16_t)
 #undef CANZONA_TURN
 
-}  // namespace canzona::gpu
+}  // namespace canzona::model::gpu

@@ -2,7 +2,7 @@
 
 #include "canzona/base/check.h"
 
-namespace canzona::gpu {
+namespace canzona::model::gpu {
 namespace {
 
 template <class Number>
@@ -141,4 +141,4 @@ template struct DeviceTools<uint16_t>;
 template class DeviceLayer<float>;
 template class DeviceLayer<uint16_t>;
 
-}  // namespace canzona::gpu
+}  // namespace canzona::model::gpu

@@ -17,7 +17,7 @@
 #include "canzona/model/device_decoder_memory.h"
 #include "canzona/model/weights.h"
 
-namespace canzona::gpu {
+namespace canzona::model::gpu {
 
 // Shared by all components of a decoder; all of these must outlive them.
 template <class T>
@@ -83,4 +83,4 @@ class DeviceLayer {
   LayerTensors tensors_;
 };
 
-}  // namespace canzona::gpu
+}  // namespace canzona::model::gpu

@@ -2,7 +2,7 @@
 #include "canzona/model/cuda/lots.cuh"
 #include "canzona/model/cuda/stages.h"
 
-namespace canzona::gpu {
+namespace canzona::model::gpu {
 namespace {
 
 constexpr int kThreads = 1024;
@@ -109,4 +109,4 @@ template void losses<float>(CudaEngine&, float*, float*, const int32_t*,
 template void losses<uint16_t>(CudaEngine&, float*, uint16_t*, const int32_t*,
                                int64_t, int64_t, int64_t, float);
 
-}  // namespace canzona::gpu
+}  // namespace canzona::model::gpu

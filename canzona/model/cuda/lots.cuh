@@ -14,7 +14,7 @@
 
 #include "canzona/linalg/cuda/device.h"
 
-namespace canzona {
+namespace canzona::model {
 namespace {
 
 constexpr int kLot = 8;
@@ -121,4 +121,4 @@ inline void check_launched(std::string_view what) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::model

@@ -2,7 +2,7 @@
 #include "canzona/base/error.h"
 #include "canzona/model/cuda/attention.h"
 
-namespace canzona::gpu {
+namespace canzona::model::gpu {
 
 std::unique_ptr<DeviceAttention<uint16_t>> make_cudnn_attention(
     CudaEngine& /*engine*/, const AttentionShape& /*shape*/,
@@ -12,4 +12,4 @@ std::unique_ptr<DeviceAttention<uint16_t>> make_cudnn_attention(
       "its headers, or use --attention plain");
 }
 
-}  // namespace canzona::gpu
+}  // namespace canzona::model::gpu

@@ -1,7 +1,7 @@
 #include "canzona/model/cuda/lots.cuh"
 #include "canzona/model/cuda/stages.h"
 
-namespace canzona::gpu {
+namespace canzona::model::gpu {
 namespace {
 
 __device__ float inverse_root(float squares, int64_t cols, float epsilon) {
@@ -167,4 +167,4 @@ CANZONA_NORM(float)
 CANZONA_NORM(uint16_t)
 #undef CANZONA_NORM
 
-}  // namespace canzona::gpu
+}  // namespace canzona::model::gpu

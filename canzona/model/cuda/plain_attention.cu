@@ -6,7 +6,7 @@
 #include "canzona/model/cuda/attention.h"
 #include "canzona/model/cuda/lots.cuh"
 
-namespace canzona::gpu {
+namespace canzona::model::gpu {
 namespace {
 
 constexpr int kThreads = 256;
@@ -243,4 +243,4 @@ template std::unique_ptr<DeviceAttention<float>> make_plain_attention<float>(
 template std::unique_ptr<DeviceAttention<uint16_t>>
 make_plain_attention<uint16_t>(CudaEngine&, const AttentionShape&, float*);
 
-}  // namespace canzona::gpu
+}  // namespace canzona::model::gpu

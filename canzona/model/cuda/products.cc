@@ -3,7 +3,7 @@
 #include "canzona/base/check.h"
 #include "canzona/linalg/cuda/libraries.h"
 
-namespace canzona::gpu {
+namespace canzona::model::gpu {
 namespace {
 
 template <class T>
@@ -100,4 +100,4 @@ void Products<T>::add_gradient(float* gradient, const T* dy, const T* x,
 template class Products<float>;
 template class Products<uint16_t>;
 
-}  // namespace canzona::gpu
+}  // namespace canzona::model::gpu

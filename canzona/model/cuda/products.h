@@ -13,7 +13,7 @@
 
 #include "canzona/linalg/cuda/cuda_engine.h"
 
-namespace canzona::gpu {
+namespace canzona::model::gpu {
 
 // A weight from `in` to `out` numbers. Rows of its outputs are `out_stride`
 // apart, which must be a multiple of 8, as `in` is.
@@ -52,4 +52,4 @@ class Products {
   const float* one_;
 };
 
-}  // namespace canzona::gpu
+}  // namespace canzona::model::gpu

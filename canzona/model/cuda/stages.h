@@ -11,7 +11,7 @@
 
 #include "canzona/linalg/cuda/cuda_engine.h"
 
-namespace canzona::gpu {
+namespace canzona::model::gpu {
 
 // Rows whose share of a gain's gradient one block adds up.
 constexpr int64_t kStrip = 16;
@@ -112,4 +112,4 @@ void losses(CudaEngine& engine, float* loss, T* logits, const int32_t* targets,
 // *mean = Σ loss / count, by a tree; 0 for no numbers.
 void mean(CudaEngine& engine, double* mean, const float* loss, int64_t count);
 
-}  // namespace canzona::gpu
+}  // namespace canzona::model::gpu

@@ -11,7 +11,7 @@
 #include "canzona/linalg/cuda/test_support.h"
 #include "canzona/model/ops/table.h"
 
-namespace canzona::cuda_stages_test {
+namespace canzona::model::cuda_stages_test {
 namespace {
 
 using Floats = std::vector<float>;
@@ -156,4 +156,4 @@ TEST_F(CudaStages, Losses) {
 }
 
 }  // namespace
-}  // namespace canzona::cuda_stages_test
+}  // namespace canzona::model::cuda_stages_test

@@ -1,7 +1,7 @@
 #include "canzona/model/cuda/lots.cuh"
 #include "canzona/model/cuda/stages.h"
 
-namespace canzona::gpu {
+namespace canzona::model::gpu {
 namespace {
 
 constexpr int kThreads = 256;
@@ -80,4 +80,4 @@ CANZONA_SWIGLU(float)
 CANZONA_SWIGLU(uint16_t)
 #undef CANZONA_SWIGLU
 
-}  // namespace canzona::gpu
+}  // namespace canzona::model::gpu

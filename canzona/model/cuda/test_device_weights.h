@@ -15,7 +15,7 @@
 #include "canzona/model/test_decoder.h"
 #include "canzona/model/weights.h"
 
-namespace canzona {
+namespace canzona::model {
 
 // Rounds to bf16, to nearest; `values` become the rounded numbers.
 inline std::vector<uint16_t> bf16_bits(const std::vector<double>& values) {
@@ -98,4 +98,4 @@ class DeviceTrialWeights : public Weights<T, float> {
   std::vector<int64_t> counts_;
 };
 
-}  // namespace canzona
+}  // namespace canzona::model

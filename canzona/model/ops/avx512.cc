@@ -1,10 +1,10 @@
 #include "canzona/model/ops/kernels.h"
 
-namespace canzona {
+namespace canzona::model {
 
 const OpTable& avx512_ops() {
   static constexpr OpTable table = make_op_table("avx512");
   return table;
 }
 
-}  // namespace canzona
+}  // namespace canzona::model

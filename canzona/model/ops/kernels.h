@@ -8,7 +8,7 @@
 #include "canzona/model/ops/packet.h"
 #include "canzona/model/ops/table.h"
 
-namespace canzona {
+namespace canzona::model {
 namespace {
 
 // Loops of RMSNorm (table.h), and of heads that are normed and rotated.
@@ -406,4 +406,4 @@ constexpr OpTable make_op_table(std::string_view name) {
 
 }  // namespace
 
-}  // namespace canzona
+}  // namespace canzona::model

@@ -3,7 +3,7 @@
 #include "canzona/linalg/cpu/features.h"
 #include "canzona/model/ops/table.h"
 
-namespace canzona {
+namespace canzona::model {
 namespace {
 
 const OpTable& best() {
@@ -35,4 +35,4 @@ const Ops<double>& ops() {
   return best().fp64;
 }
 
-}  // namespace canzona
+}  // namespace canzona::model

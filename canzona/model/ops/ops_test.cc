@@ -12,7 +12,7 @@
 #include "canzona/base/random.h"
 #include "canzona/model/ops/table.h"
 
-namespace canzona::ops_test {
+namespace canzona::model::ops_test {
 namespace {
 
 template <class Real>
@@ -261,4 +261,4 @@ TYPED_TEST(OpsTest, CrossEntropy) {
 }
 
 }  // namespace
-}  // namespace canzona::ops_test
+}  // namespace canzona::model::ops_test

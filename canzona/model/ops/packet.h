@@ -19,7 +19,7 @@
 
 #define CANZONA_INLINE __attribute__((always_inline))
 
-namespace canzona {
+namespace canzona::model {
 
 #if defined(__AVX512F__)
 constexpr int kVectorBytes = 64;
@@ -215,4 +215,4 @@ CANZONA_INLINE inline Packet<Real> exp_packet(const Packet<Real>& x) {
 
 }  // namespace
 
-}  // namespace canzona
+}  // namespace canzona::model

@@ -1,10 +1,10 @@
 #include "canzona/model/ops/kernels.h"
 
-namespace canzona {
+namespace canzona::model {
 
 const OpTable& portable_ops() {
   static constexpr OpTable table = make_op_table("portable");
   return table;
 }
 
-}  // namespace canzona
+}  // namespace canzona::model

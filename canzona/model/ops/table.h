@@ -10,7 +10,7 @@
 #include <span>
 #include <string_view>
 
-namespace canzona {
+namespace canzona::model {
 
 // One group of query heads of one sequence, or its key head: token t's heads
 // lie at raw + t·raw_stride and, rotated, at turned + t·heads·head_dim. Without
@@ -118,4 +118,4 @@ std::span<const OpTable* const> usable_ops();
 template <class Real>
 const Ops<Real>& ops();
 
-}  // namespace canzona
+}  // namespace canzona::model

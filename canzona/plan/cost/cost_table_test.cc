@@ -5,7 +5,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 
-namespace canzona::cost_table_test {
+namespace canzona::plan::cost_table_test {
 namespace {
 
 using ::testing::AllOf;
@@ -285,4 +285,4 @@ TEST(CostTable, BoundsTheNumberOfEntries) {
 }
 
 }  // namespace
-}  // namespace canzona::cost_table_test
+}  // namespace canzona::plan::cost_table_test

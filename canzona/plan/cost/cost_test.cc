@@ -5,7 +5,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 
-namespace canzona::cost_test {
+namespace canzona::plan::cost_test {
 namespace {
 
 using ::testing::AllOf;
@@ -182,4 +182,4 @@ TEST(TeamCosts, CountRefreshesOfStrips) {
 }
 
 }  // namespace
-}  // namespace canzona::cost_test
+}  // namespace canzona::plan::cost_test

@@ -13,6 +13,7 @@
 #include "canzona/plan/plan.h"
 
 namespace canzona {
+using namespace plan;
 namespace {
 
 // Returns the text less white space outside strings.
@@ -53,6 +54,10 @@ std::optional<std::string> first_difference(const Json& a, const Json& b,
 
 }  // namespace
 
+}  // namespace canzona
+
+namespace canzona::plan {
+
 std::string digest_of_former(std::string_view text, const std::string& digest) {
   std::string bare = without_space(text);
   const std::string key = R"("digest":")";
@@ -60,6 +65,10 @@ std::string digest_of_former(std::string_view text, const std::string& digest) {
   if (at == std::string::npos) return "";
   return sha256_hex(bare.erase(at + key.size(), digest.size()) + "\n");
 }
+
+}  // namespace canzona::plan
+
+namespace canzona {
 
 void require_canonical(const Json& root, std::string_view text,
                        std::string canonical, const JsonLimits& limits) {

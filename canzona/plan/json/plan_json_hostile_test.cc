@@ -10,7 +10,7 @@
 #include "canzona/plan/testing/test_support.h"
 #include "canzona/plan/validate/validate.h"
 
-namespace canzona::plan_json_hostile_test {
+namespace canzona::plan::plan_json_hostile_test {
 namespace {
 
 using ::testing::AllOf;
@@ -366,4 +366,4 @@ TEST(HostilePlan, ManyRanksAreNotTooMany) {
 }
 
 }  // namespace
-}  // namespace canzona::plan_json_hostile_test
+}  // namespace canzona::plan::plan_json_hostile_test

@@ -10,7 +10,7 @@
 #include "canzona/plan/testing/test_toy_model.h"
 #include "canzona/plan/validate/validate.h"
 
-namespace canzona::plan_json_tampered_test {
+namespace canzona::plan::plan_json_tampered_test {
 namespace {
 
 using ::testing::AllOf;
@@ -361,4 +361,4 @@ TEST(TamperedFile, DeepNestingIsRefused) {
 }
 
 }  // namespace
-}  // namespace canzona::plan_json_tampered_test
+}  // namespace canzona::plan::plan_json_tampered_test

@@ -11,7 +11,7 @@
 #include "canzona/plan/testing/test_toy_model.h"
 #include "canzona/plan/validate/validate.h"
 
-namespace canzona::plan_json_test {
+namespace canzona::plan::plan_json_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -217,4 +217,4 @@ TEST(PlanJson, StaysSmall) {
 }
 
 }  // namespace
-}  // namespace canzona::plan_json_test
+}  // namespace canzona::plan::plan_json_test

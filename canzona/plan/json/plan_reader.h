@@ -16,7 +16,7 @@
 #include "canzona/plan/json/plan_json.h"
 #include "canzona/plan/plan.h"
 
-namespace canzona {
+namespace canzona::plan {
 
 // Limits of times, in seconds, and of rates, in bytes per second: those of the
 // command line, and what can follow from them.
@@ -147,4 +147,4 @@ int64_t count_matrices(const Model& model, const Splits& splits);
 // or would take too much time and memory.
 void check_plan_size(const Plan& plan, const PlanValues& values);
 
-}  // namespace canzona
+}  // namespace canzona::plan

@@ -12,7 +12,7 @@
 #include "canzona/plan/predict/loads.h"
 #include "canzona/plan/schedule/rank_group.h"
 
-namespace canzona {
+namespace canzona::plan {
 
 void PlanValues::fail(const std::string& what) const {
   throw UsageError(cat(where_, ": ", what));
@@ -410,12 +410,21 @@ JsonLimits plan_limits(std::string where) {
 
 }  // namespace
 
+}  // namespace canzona::plan
+
+namespace canzona {
+using namespace plan;
+
 ReadPlan plan_from_json(std::string_view text, const std::string& where) {
   return read_checked<Plan>(
       text, plan_limits(where),
       [&](const Json& root) { return PlanReader(root, where).run(); },
       plan_to_json);
 }
+
+}  // namespace canzona
+
+namespace canzona::plan {
 
 CostsByShape read_costs(const Json& c, const PlanValues& in,
                         std::optional<int64_t> groups, CostBasis& basis) {
@@ -483,4 +492,4 @@ PlanSections plan_sections(const Json& root, const char* maker,
   return out;
 }
 
-}  // namespace canzona
+}  // namespace canzona::plan

@@ -8,7 +8,7 @@
 #include "canzona/plan/coordinates.h"
 #include "canzona/plan/json/plan_reader.h"
 
-namespace canzona {
+namespace canzona::plan {
 namespace {
 
 // Longer lists of owners are rejected right away.
@@ -253,4 +253,4 @@ void read_plan_decisions(const Json& object, bool is_former,
   DecisionReader(object, is_former, values, part).run();
 }
 
-}  // namespace canzona
+}  // namespace canzona::plan

@@ -10,7 +10,7 @@
 #include "canzona/plan/strategies/strategy.h"
 #include "canzona/shapes/tensor.h"
 
-namespace canzona {
+namespace canzona::plan {
 namespace {
 
 class RequestReader {
@@ -377,4 +377,4 @@ int64_t count_matrices(const Model& model, const Splits& splits) {
   return count;
 }
 
-}  // namespace canzona
+}  // namespace canzona::plan

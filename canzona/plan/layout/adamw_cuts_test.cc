@@ -7,7 +7,7 @@
 
 #include "canzona/plan/testing/test_toy_model.h"
 
-namespace canzona::adamw_cuts_test {
+namespace canzona::plan::adamw_cuts_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -232,4 +232,4 @@ TEST(AdamWCuts, FollowTheBuffers) {
 }
 
 }  // namespace
-}  // namespace canzona::adamw_cuts_test
+}  // namespace canzona::plan::adamw_cuts_test

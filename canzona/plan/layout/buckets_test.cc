@@ -8,7 +8,7 @@
 #include "canzona/plan/testing/test_toy_model.h"
 #include "canzona/plan/validate/validate.h"
 
-namespace canzona::buckets_test {
+namespace canzona::plan::buckets_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -240,4 +240,4 @@ TEST(EvenBuckets, OtherPlansHaveTheUsualSize) {
 }
 
 }  // namespace
-}  // namespace canzona::buckets_test
+}  // namespace canzona::plan::buckets_test

@@ -8,7 +8,7 @@
 
 #include "canzona/plan/testing/test_support.h"
 
-namespace canzona::budget_test {
+namespace canzona::plan::budget_test {
 namespace {
 
 constexpr double kThirtyPercent = 3.0 / 13.0;  // 1 / (1 - alpha) is 1.3
@@ -107,4 +107,4 @@ TEST(Budget, IsReachable) {
 }
 
 }  // namespace
-}  // namespace canzona::budget_test
+}  // namespace canzona::plan::budget_test

@@ -9,7 +9,7 @@
 
 #include "canzona/plan/schedule/modules.h"
 
-namespace canzona {
+namespace canzona::plan {
 namespace {
 
 int64_t longest_first_makespan(std::span<const int64_t> shards,
@@ -488,4 +488,4 @@ std::vector<Bucket> lay_out(const Problem& p, const LayoutStyle& style,
   return out;
 }
 
-}  // namespace canzona
+}  // namespace canzona::plan

@@ -7,7 +7,7 @@
 
 #include "canzona/plan/layout/problem.h"
 
-namespace canzona {
+namespace canzona::plan {
 
 // The byte budget: how much of a bucket one home may keep.
 
@@ -86,4 +86,4 @@ void cut_adamw_evenly(const Problem& p, std::vector<Bucket>& buckets);
 void cut_adamw_level(const Problem& p, const Assignment& a,
                      std::vector<Bucket>& buckets);
 
-}  // namespace canzona
+}  // namespace canzona::plan

@@ -9,7 +9,7 @@
 #include "canzona/plan/predict/loads.h"
 #include "canzona/plan/schedule/modules.h"
 
-namespace canzona {
+namespace canzona::plan {
 namespace {
 
 // Sums of loads over a whole model and period must stay exact integers.
@@ -172,4 +172,4 @@ int64_t period_weight_of(const Problem& p, int32_t matrix) {
   return w.every_step.value() * p.rule.period() + w.refresh.value();
 }
 
-}  // namespace canzona
+}  // namespace canzona::plan

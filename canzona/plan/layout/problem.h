@@ -9,8 +9,11 @@
 #include "canzona/plan/plan.h"
 
 namespace canzona {
-
 class CostTable;
+}
+
+namespace canzona::plan {
+
 
 // The input of every strategy: the request, cut into matrices, weighed, and
 // sorted into stages, buffers and buckets. Made once, never changed.
@@ -96,4 +99,4 @@ int64_t exchange_bytes(const Problem& p, int32_t matrix);
 // Returns a matrix's weight over a period.
 int64_t period_weight_of(const Problem& p, int32_t matrix);
 
-}  // namespace canzona
+}  // namespace canzona::plan

@@ -5,7 +5,7 @@
 #include "canzona/plan/makespan/test_patterns.h"
 #include "canzona/plan/testing/test_support.h"
 
-namespace canzona::bound_test {
+namespace canzona::plan::bound_test {
 namespace {
 
 using Items = std::vector<SizeCount>;
@@ -145,4 +145,4 @@ TEST(LowerBound, IsTightForQwen3) {
 }
 
 }  // namespace
-}  // namespace canzona::bound_test
+}  // namespace canzona::plan::bound_test

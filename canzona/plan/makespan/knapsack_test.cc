@@ -5,7 +5,7 @@
 #include "canzona/plan/makespan/test_patterns.h"
 #include "canzona/plan/testing/test_support.h"
 
-namespace canzona::knapsack_test {
+namespace canzona::plan::knapsack_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -95,4 +95,4 @@ TEST(Knapsack, SaysWhenItGivesUp) {
 }
 
 }  // namespace
-}  // namespace canzona::knapsack_test
+}  // namespace canzona::plan::knapsack_test

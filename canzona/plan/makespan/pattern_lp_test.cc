@@ -5,7 +5,7 @@
 #include "canzona/plan/makespan/test_patterns.h"
 #include "canzona/plan/testing/test_support.h"
 
-namespace canzona::pattern_lp_test {
+namespace canzona::plan::pattern_lp_test {
 namespace {
 
 using ::testing::IsEmpty;
@@ -129,4 +129,4 @@ TEST(PatternRelaxation, DoesNotKnowMoreSizesThanItTakes) {
 }
 
 }  // namespace
-}  // namespace canzona::pattern_lp_test
+}  // namespace canzona::plan::pattern_lp_test

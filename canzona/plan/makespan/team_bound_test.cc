@@ -3,7 +3,7 @@
 
 #include "canzona/plan/makespan/bound.h"
 
-namespace canzona::team_bound_test {
+namespace canzona::plan::team_bound_test {
 namespace {
 
 // 8 of work that can be shared beside 2 that cannot; a sum takes 1 on the link.
@@ -42,4 +42,4 @@ TEST(TeamBound, TheSmallestSizeThatFitsATarget) {
 }
 
 }  // namespace
-}  // namespace canzona::team_bound_test
+}  // namespace canzona::plan::team_bound_test

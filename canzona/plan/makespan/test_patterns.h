@@ -12,7 +12,7 @@
 
 #include "canzona/plan/makespan/bound.h"
 
-namespace canzona {
+namespace canzona::plan {
 
 // Counts equal sizes. Zeros are dropped because they add no load.
 inline std::vector<SizeCount> count_sizes(std::vector<int64_t> sizes) {
@@ -109,4 +109,4 @@ class PatternOracle {
   std::vector<Limit> limits_;
 };
 
-}  // namespace canzona
+}  // namespace canzona::plan

@@ -8,7 +8,7 @@
 #include "canzona/plan/search/teams.h"
 #include "canzona/plan/testing/test_support.h"
 
-namespace canzona::micro_groups_balanced_test {
+namespace canzona::plan::micro_groups_balanced_test {
 namespace {
 
 using ::testing::Each;
@@ -130,4 +130,4 @@ TEST(BalancedRounds, NeverExceedTheCapacity) {
 }
 
 }  // namespace
-}  // namespace canzona::micro_groups_balanced_test
+}  // namespace canzona::plan::micro_groups_balanced_test

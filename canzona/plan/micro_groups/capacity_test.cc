@@ -7,7 +7,7 @@
 #include "canzona/base/error.h"
 #include "canzona/plan/testing/test_support.h"
 
-namespace canzona::capacity_test {
+namespace canzona::plan::capacity_test {
 namespace {
 
 using ::testing::AllOf;
@@ -157,4 +157,4 @@ TEST(CapacityGroups, FollowTheListing) {
 }
 
 }  // namespace
-}  // namespace canzona::capacity_test
+}  // namespace canzona::plan::capacity_test

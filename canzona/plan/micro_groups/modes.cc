@@ -9,7 +9,7 @@
 #include "canzona/plan/search/owners.h"
 #include "canzona/plan/search/teams.h"
 
-namespace canzona {
+namespace canzona::plan {
 
 void assign_rounds_in_order(const Problem& p, std::span<const int32_t> matrices,
                             bool, Assignment& a) {
@@ -196,4 +196,4 @@ void assign_balanced_rounds(const Problem& p, std::span<const int32_t> matrices,
   close_gaps(matrices, a);
 }
 
-}  // namespace canzona
+}  // namespace canzona::plan

@@ -6,7 +6,7 @@
 
 #include "canzona/plan/layout/problem.h"
 
-namespace canzona {
+namespace canzona::plan {
 
 // Gives each matrix a round of its own, with owners round-robin over tp: in
 // plan order (`none`), or largest first (`sorted`).
@@ -34,4 +34,4 @@ void assign_capacity(const Problem& p, std::span<const int32_t> matrices,
 void assign_balanced_rounds(const Problem& p, std::span<const int32_t> matrices,
                             bool owners_known, Assignment& a);
 
-}  // namespace canzona
+}  // namespace canzona::plan

@@ -4,7 +4,7 @@
 
 #include "canzona/plan/testing/test_support.h"
 
-namespace canzona::single_test {
+namespace canzona::plan::single_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -72,4 +72,4 @@ TEST(SingleRounds, AreOneRoundWhereNothingMoves) {
 }
 
 }  // namespace
-}  // namespace canzona::single_test
+}  // namespace canzona::plan::single_test

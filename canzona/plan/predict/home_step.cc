@@ -8,7 +8,7 @@
 #include "canzona/plan/schedule/routes.h"
 #include "canzona/plan/schedule/team_schedule.h"
 
-namespace canzona {
+namespace canzona::plan {
 
 // The elements that move in one round, from each rank to each owner or member
 // and back. Few of the ranks of a home own matrices of a round.
@@ -316,4 +316,4 @@ double HomeStep::seconds_of(const RoundWork& work, size_t at,
   return static_cast<double>(ticks) * part_.cost_basis.seconds_per_tick;
 }
 
-}  // namespace canzona
+}  // namespace canzona::plan

@@ -10,7 +10,7 @@
 #include "canzona/plan/schedule/rank_group.h"
 #include "canzona/plan/testing/test_teams.h"
 
-namespace canzona::home_step_test {
+namespace canzona::plan::home_step_test {
 namespace {
 
 // A stage as one rank sees it.
@@ -167,4 +167,4 @@ TEST(HomeStep, HasTheWorkOfHelpers) {
 }
 
 }  // namespace
-}  // namespace canzona::home_step_test
+}  // namespace canzona::plan::home_step_test

@@ -7,7 +7,7 @@
 #include "canzona/plan/coordinates.h"
 #include "canzona/plan/makespan/bound.h"
 
-namespace canzona {
+namespace canzona::plan {
 
 const StateBytes& StateBytesTable::of(MatrixShape shape) {
   const auto it = known_.find(shape);
@@ -130,4 +130,4 @@ Ticks makespan_bound(const Plan& plan, Ticks upper) {
                   }));
 }
 
-}  // namespace canzona
+}  // namespace canzona::plan

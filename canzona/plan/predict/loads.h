@@ -5,10 +5,11 @@
 #include <map>
 #include <vector>
 
+#include "canzona/base/rooms.h"
 #include "canzona/plan/plan.h"
 #include "canzona/rules/facts.h"
 
-namespace canzona {
+namespace canzona::plan {
 
 // Bytes of a rule's states for one matrix, by where they live.
 struct StateBytes {
@@ -76,4 +77,4 @@ std::vector<int64_t> load_by_step(const MatrixCost& cost, int32_t phase,
 Ticks makespan_bound(const PlanPart& part, Ticks upper);
 Ticks makespan_bound(const Plan& plan, Ticks upper);
 
-}  // namespace canzona
+}  // namespace canzona::plan

@@ -7,7 +7,7 @@
 #include "canzona/plan/predict/predict.h"
 #include "canzona/plan/testing/test_toy_model.h"
 
-namespace canzona::loads_test {
+namespace canzona::plan::loads_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -131,4 +131,4 @@ TEST(MakespanBound, IsNeverAboveAnyPlan) {
 }
 
 }  // namespace
-}  // namespace canzona::loads_test
+}  // namespace canzona::plan::loads_test

@@ -5,7 +5,7 @@
 #include "canzona/plan/predict/predict.h"
 #include "canzona/plan/testing/test_support.h"
 
-namespace canzona::metrics_test {
+namespace canzona::plan::metrics_test {
 namespace {
 
 // Three tensors on dp = 2, tp = 2:
@@ -162,4 +162,4 @@ TEST(Balance, OfNothingIsOne) {
 }
 
 }  // namespace
-}  // namespace canzona::metrics_test
+}  // namespace canzona::plan::metrics_test

@@ -14,6 +14,7 @@
 #include "canzona/plan/schedule/team_schedule.h"
 
 namespace canzona {
+using namespace plan;
 
 std::string_view to_string(Collective collective) {
   constexpr std::array<std::string_view, kNumCollectives> kNames{
@@ -58,6 +59,10 @@ RankCost& RankCost::operator+=(const RankCost& other) {
   step_seconds_worst += other.step_seconds_worst;
   return *this;
 }
+
+}  // namespace canzona
+
+namespace canzona::plan {
 
 int64_t matrix_elements_at(const Bucket& bucket, int32_t h) {
   if (bucket.cuts.empty()) return 0;
@@ -210,6 +215,10 @@ std::vector<RankCost> predict_world(const PlanPart& part, Times times) {
 }
 
 }  // namespace
+
+}  // namespace canzona::plan
+
+namespace canzona {
 
 std::vector<RankCost> predict(const PlanPart& part) {
   return predict_world(part, Times::kOfStep);

@@ -5,7 +5,7 @@
 #include "canzona/plan/predict/predict.h"
 #include "canzona/plan/testing/test_support.h"
 
-namespace canzona::predict_elements_test {
+namespace canzona::plan::predict_elements_test {
 namespace {
 
 using ::testing::Each;
@@ -71,4 +71,4 @@ TEST(PredictElements, TakesTimeWhereARateWasMeasured) {
 }
 
 }  // namespace
-}  // namespace canzona::predict_elements_test
+}  // namespace canzona::plan::predict_elements_test

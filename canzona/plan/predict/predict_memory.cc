@@ -11,7 +11,7 @@
 #include "canzona/plan/schedule/routes.h"
 #include "canzona/plan/schedule/team_schedule.h"
 
-namespace canzona {
+namespace canzona::plan {
 
 // Passes over memory that are not part of a matrix's cost.
 
@@ -99,6 +99,11 @@ int64_t arriving_elements(const PlanPart& part, TeamTable& teams, size_t m,
 }
 
 }  // namespace
+
+}  // namespace canzona::plan
+
+namespace canzona {
+using namespace plan;
 
 // Counts the largest round of any rank: the whole matrices that it owns, and
 // its own shards in transit.
@@ -239,6 +244,10 @@ class ShardElements {
 
 }  // namespace
 
+}  // namespace canzona
+
+namespace canzona::plan {
+
 void add_matrix_memory(const PlanPart& part, const RuleFacts& rule,
                        std::vector<RankCost>& ranks) {
   StateBytesTable table(rule);
@@ -333,4 +342,4 @@ void add_pools(const PlanPart& part, std::vector<RankCost>& ranks) {
   }
 }
 
-}  // namespace canzona
+}  // namespace canzona::plan

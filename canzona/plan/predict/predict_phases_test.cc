@@ -7,7 +7,7 @@
 #include "canzona/plan/predict/predict.h"
 #include "canzona/plan/testing/test_toy_model.h"
 
-namespace canzona::predict_phases_test {
+namespace canzona::plan::predict_phases_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -154,4 +154,4 @@ TEST(Phases, SpreadingLowersTheWorstStep) {
 }
 
 }  // namespace
-}  // namespace canzona::predict_phases_test
+}  // namespace canzona::plan::predict_phases_test

@@ -4,7 +4,7 @@
 
 #include "canzona/plan/testing/test_support.h"
 
-namespace canzona::predict_test {
+namespace canzona::plan::predict_test {
 namespace {
 
 using ::testing::Each;
@@ -313,4 +313,4 @@ TEST(Predict, CollectivesHaveNames) {
 }
 
 }  // namespace
-}  // namespace canzona::predict_test
+}  // namespace canzona::plan::predict_test

@@ -13,7 +13,7 @@
 #include "canzona/plan/schedule/routes.h"
 #include "canzona/plan/schedule/team_schedule.h"
 
-namespace canzona {
+namespace canzona::plan {
 namespace {
 
 Collective counted_as(const PlanPart& part, const BucketCollective& c) {
@@ -371,6 +371,11 @@ AppliedTimes applied_times(const PlanPart& part) {
 
 }  // namespace
 
+}  // namespace canzona::plan
+
+namespace canzona {
+using namespace plan;
+
 // Parts are updated one after the other; those of experts run in parallel.
 std::vector<double> applied_shares(const Plan& plan) {
   std::vector<double> modules(index(num_modules(plan.model)), 0);
@@ -387,6 +392,10 @@ std::vector<double> applied_shares(const Plan& plan) {
   return modules;
 }
 
+}  // namespace canzona
+
+namespace canzona::plan {
+
 void add_unhidden_times(const PlanPart& part, std::vector<RankCost>& world) {
   const double rate = part.cost_basis.element_wise_bytes_per_second;
   for (RankCost& rank : world) {
@@ -400,4 +409,4 @@ void add_unhidden_times(const PlanPart& part, std::vector<RankCost>& world) {
   }
 }
 
-}  // namespace canzona
+}  // namespace canzona::plan

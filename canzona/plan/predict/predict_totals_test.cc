@@ -5,7 +5,7 @@
 #include "canzona/plan/predict/predict.h"
 #include "canzona/plan/testing/test_toy_model.h"
 
-namespace canzona::predict_totals_test {
+namespace canzona::plan::predict_totals_test {
 namespace {
 
 // ZeRO-1: in every plane each element crosses to its home from dp - 1 ranks,
@@ -110,4 +110,4 @@ TEST(PredictedMemory, OwnersKeepEveryStateOnce) {
 }
 
 }  // namespace
-}  // namespace canzona::predict_totals_test
+}  // namespace canzona::plan::predict_totals_test

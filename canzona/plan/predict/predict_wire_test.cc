@@ -7,7 +7,7 @@
 #include "canzona/plan/predict/predict.h"
 #include "canzona/plan/testing/test_toy_model.h"
 
-namespace canzona::predict_wire_test {
+namespace canzona::plan::predict_wire_test {
 namespace {
 
 using Wire = std::array<WireBytes, kNumCollectives>;
@@ -306,4 +306,4 @@ TEST_P(PredictedWire, BytesSentAreThoseOfAllCollectives) {
 }
 
 }  // namespace
-}  // namespace canzona::predict_wire_test
+}  // namespace canzona::plan::predict_wire_test

@@ -6,7 +6,7 @@
 #include "canzona/plan/plan.h"
 #include "canzona/plan/predict/predict.h"
 
-namespace canzona {
+namespace canzona::plan {
 
 // The node of each rank of the grid, in one replica.
 using Nodes = std::vector<int32_t>;
@@ -47,4 +47,4 @@ int64_t bytes_per_parameter(const PlanPart& part);
 int64_t matrix_elements(const PlanPart& part, const Bucket& bucket);
 int64_t adamw_elements(const PlanPart& part, const Bucket& bucket);
 
-}  // namespace canzona
+}  // namespace canzona::plan

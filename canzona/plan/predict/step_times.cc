@@ -9,7 +9,7 @@
 #include "canzona/plan/schedule/entries.h"
 #include "canzona/plan/schedule/team_schedule.h"
 
-namespace canzona {
+namespace canzona::plan {
 namespace {
 
 StepThread thread_of(const ExchangeStage& stage) {
@@ -317,4 +317,4 @@ HomeStepTimes step_times(const std::vector<StepStage>& stages,
   return times;
 }
 
-}  // namespace canzona
+}  // namespace canzona::plan

@@ -12,7 +12,7 @@
 #include "canzona/plan/plan.h"
 #include "canzona/plan/schedule/bucket_collectives.h"
 
-namespace canzona {
+namespace canzona::plan {
 
 // Predicts how long the step of a home takes on each rank.
 //
@@ -181,4 +181,4 @@ class HomeStep {
   std::vector<RoundWork> rounds_;
 };
 
-}  // namespace canzona
+}  // namespace canzona::plan

@@ -8,7 +8,7 @@
 
 #include "canzona/plan/testing/test_support.h"
 
-namespace canzona::step_times_test {
+namespace canzona::plan::step_times_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -375,4 +375,4 @@ TEST(StepTimes, AreNeverLongerThanEverythingInTurn) {
 }
 
 }  // namespace
-}  // namespace canzona::step_times_test
+}  // namespace canzona::plan::step_times_test

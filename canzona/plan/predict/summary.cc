@@ -10,7 +10,7 @@
 #include "canzona/plan/predict/rank_costs.h"
 #include "canzona/plan/schedule/team_schedule.h"
 
-namespace canzona {
+namespace canzona::plan {
 namespace {
 
 // Sums of one axis, by rank of that axis.
@@ -471,4 +471,4 @@ void summarize(Plan& plan) {
                      : plan.parts.front().summary;
 }
 
-}  // namespace canzona
+}  // namespace canzona::plan

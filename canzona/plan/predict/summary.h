@@ -5,10 +5,11 @@
 #include <map>
 #include <vector>
 
+#include "canzona/base/rooms.h"
 #include "canzona/plan/plan.h"
 #include "canzona/plan/predict/predict.h"
 
-namespace canzona {
+namespace canzona::plan {
 
 // How well a plan is balanced: the ratios of `canzona compare`.
 
@@ -57,4 +58,4 @@ PlanSummary summarize(const Plan& plan, const std::vector<RankCost>& ranks);
 // Fills in the summaries of the plan and of all its parts.
 void summarize(Plan& plan);
 
-}  // namespace canzona
+}  // namespace canzona::plan

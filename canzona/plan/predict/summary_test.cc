@@ -4,7 +4,7 @@
 
 #include "canzona/plan/testing/test_toy_model.h"
 
-namespace canzona::summary_test {
+namespace canzona::plan::summary_test {
 namespace {
 
 RankCost rank_with(int64_t ticks, int64_t sent, int64_t parameters,
@@ -69,4 +69,4 @@ TEST(Summary, OfAnEmptyModelIsIdle) {
 }
 
 }  // namespace
-}  // namespace canzona::summary_test
+}  // namespace canzona::plan::summary_test

@@ -9,7 +9,7 @@
 #include "canzona/plan/schedule/modules.h"
 #include "canzona/plan/schedule/step_maker.h"
 
-namespace canzona {
+namespace canzona::plan {
 
 // The names of entries, as reports, traces and threads show them.
 
@@ -428,4 +428,4 @@ std::vector<ExchangeStage> exchange_order(int32_t num_rounds,
   return order;
 }
 
-}  // namespace canzona
+}  // namespace canzona::plan

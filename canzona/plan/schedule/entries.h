@@ -24,7 +24,7 @@
 #include "canzona/plan/schedule/rank_layout.h"
 #include "canzona/plan/schedule/rounds.h"
 
-namespace canzona {
+namespace canzona::plan {
 
 // The calls of a trainer on a rank: wait, compute and release for each use of a
 // module; all gradients of a module at once; the step at the end.
@@ -159,4 +159,4 @@ class RankEntries {
   std::vector<ScheduleEntry> step_;
 };
 
-}  // namespace canzona
+}  // namespace canzona::plan

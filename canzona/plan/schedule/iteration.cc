@@ -11,7 +11,7 @@
 #include "canzona/plan/schedule/modules.h"
 #include "canzona/plan/schedule/rank_group.h"
 
-namespace canzona {
+namespace canzona::plan {
 namespace {
 
 // The iteration of one part of the plan on one rank.
@@ -319,4 +319,4 @@ std::vector<ScheduleEntry> iteration_of(const Plan& plan, int32_t rank,
   return RankIteration(plan, rank, calls).all();
 }
 
-}  // namespace canzona
+}  // namespace canzona::plan

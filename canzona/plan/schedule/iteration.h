@@ -22,7 +22,7 @@
 
 #include "canzona/plan/schedule/entries.h"
 
-namespace canzona {
+namespace canzona::plan {
 
 // Returns the calls of a trainer that runs through all modules of a stage once
 // for each of `passes`, and then steps. A tied head also uses the embedding, if
@@ -55,4 +55,4 @@ std::vector<ModuleUse> uses_of(std::span<const TrainerCall> calls);
 std::vector<ScheduleEntry> iteration_of(const Plan& plan, int32_t rank,
                                         std::span<const TrainerCall> calls);
 
-}  // namespace canzona
+}  // namespace canzona::plan

@@ -15,7 +15,7 @@
 #include "canzona/plan/schedule/rank_group.h"
 #include "canzona/plan/testing/test_toy_model.h"
 
-namespace canzona::iteration_test {
+namespace canzona::plan::iteration_test {
 namespace {
 
 struct Wish {
@@ -367,4 +367,4 @@ TEST(Iteration, SaysWhatIsDone) {
 }
 
 }  // namespace
-}  // namespace canzona::iteration_test
+}  // namespace canzona::plan::iteration_test

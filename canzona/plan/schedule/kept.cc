@@ -7,6 +7,7 @@
 #include "canzona/plan/schedule/routes.h"
 
 namespace canzona {
+using namespace plan;
 namespace {
 
 KeptMatrix kept_matrix(const PlanPart& part, int32_t m, int32_t t,

@@ -5,7 +5,7 @@
 #include "canzona/plan/predict/predict.h"
 #include "canzona/plan/testing/test_toy_model.h"
 
-namespace canzona::module_bytes_test {
+namespace canzona::plan::module_bytes_test {
 namespace {
 
 WireBytes sum_of(const std::vector<PurposeBytes>& modules, Purpose purpose) {
@@ -60,4 +60,4 @@ INSTANTIATE_TEST_SUITE_P(
                      testing::ValuesIn(strategy_names())));
 
 }  // namespace
-}  // namespace canzona::module_bytes_test
+}  // namespace canzona::plan::module_bytes_test

@@ -9,7 +9,7 @@
 #include "canzona/plan/schedule/rank_group.h"
 #include "canzona/plan/schedule/rank_layout.h"
 
-namespace canzona {
+namespace canzona::plan {
 namespace {
 
 void add_bucket_bytes(const PlanPart& part, const Bucket& bucket, int32_t rank,
@@ -241,4 +241,4 @@ int32_t first_module(const PlanPart& part, const Bucket& bucket) {
   return first;
 }
 
-}  // namespace canzona
+}  // namespace canzona::plan

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "canzona/base/error.h"
+#include "canzona/base/rooms.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/plan.h"
 #include "canzona/plan/ranges.h"
@@ -23,7 +24,7 @@
 #include "canzona/plan/schedule/rank_layout.h"
 #include "canzona/shapes/tensor.h"
 
-namespace canzona {
+namespace canzona::plan {
 
 inline int32_t num_modules(const Model& model) { return model.num_layers + 2; }
 
@@ -311,4 +312,4 @@ class ModuleUses {
   int64_t num_posted_ = 0;
 };
 
-}  // namespace canzona
+}  // namespace canzona::plan

@@ -9,7 +9,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 
-namespace canzona::rank_group_test {
+namespace canzona::plan::rank_group_test {
 namespace {
 
 PlanOptions once_per_node(int32_t ranks_per_node, const ZeroSizes& sizes = {}) {
@@ -419,4 +419,4 @@ TEST(Reach, HasWords) {
 }
 
 }  // namespace
-}  // namespace canzona::rank_group_test
+}  // namespace canzona::plan::rank_group_test

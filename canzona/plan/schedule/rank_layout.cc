@@ -10,6 +10,7 @@
 #include "canzona/plan/schedule/slices.h"
 
 namespace canzona {
+using namespace plan;
 namespace {
 
 // slice_elements() of many tensors, most of which have one of a few shapes.

@@ -4,7 +4,7 @@
 
 #include "canzona/base/error.h"
 
-namespace canzona {
+namespace canzona::plan {
 
 void RoundMaker::begin() {
   round_ = {};
@@ -144,4 +144,4 @@ void RoundMaker::add_piece(const Share& share, const Rectangle& part,
   list.push_back({{whole, -1, 0}, kept, piece, {{part, at, stride}}});
 }
 
-}  // namespace canzona
+}  // namespace canzona::plan

@@ -16,7 +16,7 @@
 #include "canzona/plan/schedule/rounds.h"
 #include "canzona/plan/schedule/team_schedule.h"
 
-namespace canzona {
+namespace canzona::plan {
 
 class RoundMaker {
  public:
@@ -99,4 +99,4 @@ class RoundMaker {
   std::map<int32_t, Shares> by_owner_;
 };
 
-}  // namespace canzona
+}  // namespace canzona::plan

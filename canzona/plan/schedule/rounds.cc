@@ -8,6 +8,7 @@
 #include "canzona/plan/schedule/routes.h"
 
 namespace canzona {
+using namespace plan;
 namespace {
 
 // Blocks of one area, one per plane.

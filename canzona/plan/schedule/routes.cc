@@ -4,7 +4,7 @@
 
 #include "canzona/plan/schedule/slices.h"
 
-namespace canzona {
+namespace canzona::plan {
 namespace {
 
 // Returns the rows of a section, or the columns, that tp rank t stores.
@@ -210,4 +210,4 @@ std::vector<int64_t> elements_by_rank(const PlanPart& plan, int32_t matrix) {
   return out;
 }
 
-}  // namespace canzona
+}  // namespace canzona::plan

@@ -16,7 +16,7 @@
 
 #include "canzona/plan/plan.h"
 
-namespace canzona {
+namespace canzona::plan {
 
 // A rectangle of the matrix that plane `t` stores.
 struct Route : Rectangle {
@@ -46,4 +46,4 @@ int64_t elements_on(const PlanPart& plan, int32_t matrix, int32_t t);
 // The same for all planes, [t].
 std::vector<int64_t> elements_by_rank(const PlanPart& plan, int32_t matrix);
 
-}  // namespace canzona
+}  // namespace canzona::plan

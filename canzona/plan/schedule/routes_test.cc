@@ -8,7 +8,7 @@
 #include "canzona/plan/schedule/slices.h"
 #include "canzona/plan/testing/test_toy_model.h"
 
-namespace canzona::routes_test {
+namespace canzona::plan::routes_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -316,4 +316,4 @@ TEST(Routes, JoinWhatLiesSideBySide) {
 }
 
 }  // namespace
-}  // namespace canzona::routes_test
+}  // namespace canzona::plan::routes_test

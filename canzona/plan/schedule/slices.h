@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace canzona {
+namespace canzona::plan {
 
 template <class Use>
 void each_slice(int64_t rows, int32_t places, const Use& use) {
@@ -18,4 +18,4 @@ void each_slice(int64_t rows, int32_t places, const Use& use) {
   }
 }
 
-}  // namespace canzona
+}  // namespace canzona::plan

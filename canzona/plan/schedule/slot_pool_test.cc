@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace canzona::slot_pool_test {
+namespace canzona::plan::slot_pool_test {
 namespace {
 
 TEST(SlotPool, GivesSlotsOfEachKindInTurn) {
@@ -34,4 +34,4 @@ TEST(SlotPool, PassesOverThoseThatAreTaken) {
 }
 
 }  // namespace
-}  // namespace canzona::slot_pool_test
+}  // namespace canzona::plan::slot_pool_test

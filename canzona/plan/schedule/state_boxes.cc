@@ -6,6 +6,7 @@
 #include "canzona/plan/schedule/routes.h"
 
 namespace canzona {
+using namespace plan;
 namespace {
 
 // Splits a run of a rectangle's elements into up to three rectangles: the rest

@@ -5,7 +5,7 @@
 
 #include "canzona/base/error.h"
 
-namespace canzona {
+namespace canzona::plan {
 namespace {
 
 size_t number_of(Purpose purpose) {
@@ -198,4 +198,4 @@ void StepMaker::add_team_exchange(int32_t round, const TransformStage& stage) {
   team.last[number_of(stage.purpose)] = number;
 }
 
-}  // namespace canzona
+}  // namespace canzona::plan

@@ -19,7 +19,7 @@
 #include "canzona/plan/schedule/rounds.h"
 #include "canzona/plan/schedule/team_schedule.h"
 
-namespace canzona {
+namespace canzona::plan {
 
 class StepMaker {
  public:
@@ -120,4 +120,4 @@ WireBytes exchanged_bytes(const ExchangeTable& table, int32_t rank,
 // Returns where the teams of a round have their rooms, and the end of the last.
 std::vector<int64_t> rooms_of(const std::vector<SharedMatrix>& teams);
 
-}  // namespace canzona
+}  // namespace canzona::plan

@@ -8,7 +8,7 @@
 #include "canzona/plan/testing/test_home_of_slots.h"
 #include "canzona/plan/testing/test_teams.h"
 
-namespace canzona::team_exchange_test {
+namespace canzona::plan::team_exchange_test {
 namespace {
 
 void check_plan(const Plan& plan) {
@@ -97,4 +97,4 @@ TEST(TeamExchange, BytesOfSumsAndFactors) {
 }
 
 }  // namespace
-}  // namespace canzona::team_exchange_test
+}  // namespace canzona::plan::team_exchange_test

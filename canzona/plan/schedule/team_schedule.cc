@@ -9,6 +9,7 @@
 #include "canzona/rules/strips.h"
 
 namespace canzona {
+using namespace plan;
 
 bool has_teams(const PlanPart& part) {
   for (size_t m = 0; m < part.matrices.size(); ++m)

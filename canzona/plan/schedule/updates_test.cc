@@ -9,7 +9,7 @@
 #include "canzona/plan/schedule/rank_layout.h"
 #include "canzona/shapes/read_model.h"
 
-namespace canzona::updates_test {
+namespace canzona::plan::updates_test {
 namespace {
 
 using testing::ElementsAre;
@@ -133,4 +133,4 @@ TEST(Updates, BeginMatricesAtCacheLines) {
 }
 
 }  // namespace
-}  // namespace canzona::updates_test
+}  // namespace canzona::plan::updates_test

@@ -15,7 +15,7 @@
 #include "canzona/plan/testing/test_teams.h"
 #include "canzona/plan/validate/validate.h"
 
-namespace canzona::block_owners_test {
+namespace canzona::plan::block_owners_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -207,4 +207,4 @@ TEST(ValidateBlocks, EachViolationIsFound) {
 }
 
 }  // namespace
-}  // namespace canzona::block_owners_test
+}  // namespace canzona::plan::block_owners_test

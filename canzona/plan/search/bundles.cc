@@ -6,7 +6,7 @@
 #include <numeric>
 #include <queue>
 
-namespace canzona {
+namespace canzona::plan {
 
 Bundles::Bundles(const std::vector<ItemClass>& classes,
                  std::vector<int64_t> steps, std::vector<int32_t> zones)
@@ -412,4 +412,4 @@ void exchange_items(Bundles& bundles, int64_t budget) {
   Exchange(bundles, budget).run();
 }
 
-}  // namespace canzona
+}  // namespace canzona::plan

@@ -13,7 +13,7 @@
 
 #include "canzona/plan/makespan/bound.h"
 
-namespace canzona {
+namespace canzona::plan {
 
 struct ClassCount {
   int32_t item_class = 0;
@@ -164,4 +164,4 @@ Bundles permuted(const Bundles& bundles, const std::vector<size_t>& bundle_at);
 void level_homes(Bundles& bundles, int32_t tp, const HomeLimits& budgets,
                  int64_t budget);
 
-}  // namespace canzona
+}  // namespace canzona::plan

@@ -4,7 +4,7 @@
 
 #include "canzona/plan/testing/test_support.h"
 
-namespace canzona::bundles_test {
+namespace canzona::plan::bundles_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -296,4 +296,4 @@ TEST(Exchange, GivesAndTakesTwo) {
 }
 
 }  // namespace
-}  // namespace canzona::bundles_test
+}  // namespace canzona::plan::bundles_test

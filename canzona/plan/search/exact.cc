@@ -6,7 +6,7 @@
 
 #include "canzona/base/error.h"
 
-namespace canzona {
+namespace canzona::plan {
 namespace {
 
 class BranchAndBound {
@@ -179,4 +179,4 @@ std::optional<std::vector<int32_t>> solve_exactly(const ExactCase& c) {
   return BranchAndBound(c).run();
 }
 
-}  // namespace canzona
+}  // namespace canzona::plan

@@ -5,7 +5,7 @@
 #include "canzona/plan/search/test_optimum.h"
 #include "canzona/plan/testing/test_support.h"
 
-namespace canzona::exact_test {
+namespace canzona::plan::exact_test {
 namespace {
 
 using Loads = std::vector<int64_t>;
@@ -219,4 +219,4 @@ TEST(ExactSearch, DealsNothing) {
 }
 
 }  // namespace
-}  // namespace canzona::exact_test
+}  // namespace canzona::plan::exact_test

@@ -5,7 +5,7 @@
 #include <set>
 #include <tuple>
 
-namespace canzona {
+namespace canzona::plan {
 
 HomeWeight weigh_item(const Bundles& bundles, int32_t item_class) {
   const ItemClass& c = bundles.classes()[static_cast<size_t>(item_class)];
@@ -430,4 +430,4 @@ void level_homes(Bundles& bundles, int32_t tp, const HomeLimits& budgets,
   Leveling(bundles, tp, budget).run(budgets);
 }
 
-}  // namespace canzona
+}  // namespace canzona::plan

@@ -6,7 +6,7 @@
 
 #include "canzona/plan/testing/test_support.h"
 
-namespace canzona::homes_test {
+namespace canzona::plan::homes_test {
 namespace {
 
 struct Weights {
@@ -314,4 +314,4 @@ TEST(LevelHomes, BringsElementsUnderTheLimit) {
 }
 
 }  // namespace
-}  // namespace canzona::homes_test
+}  // namespace canzona::plan::homes_test

@@ -6,7 +6,7 @@
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
 
-namespace canzona {
+namespace canzona::plan {
 namespace {
 
 // The number of tensors that mend() may visit, which bounds the number of
@@ -430,4 +430,4 @@ void swap_tensors(DealtStage& stage, int64_t budget) {
   TensorSwaps(stage, budget).run();
 }
 
-}  // namespace canzona
+}  // namespace canzona::plan

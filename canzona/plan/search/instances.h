@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace canzona {
+namespace canzona::plan {
 
 struct Instance {
   int32_t tensor = 0;
@@ -68,4 +68,4 @@ struct DealtStage {
 // and what it already keeps. `budget` limits the number of pairs tried.
 void swap_tensors(DealtStage& stage, int64_t budget);
 
-}  // namespace canzona
+}  // namespace canzona::plan

@@ -6,7 +6,7 @@
 
 #include "canzona/plan/testing/test_support.h"
 
-namespace canzona::instances_test {
+namespace canzona::plan::instances_test {
 namespace {
 
 using ::testing::Each;
@@ -226,4 +226,4 @@ TEST(PlaceInstances, NeverExceedsTheReachableCap) {
 }
 
 }  // namespace
-}  // namespace canzona::instances_test
+}  // namespace canzona::plan::instances_test

@@ -8,7 +8,7 @@
 #include "canzona/plan/makespan/bound.h"
 #include "canzona/plan/search/bundles.h"
 
-namespace canzona {
+namespace canzona::plan {
 namespace {
 
 class PatternDeal {
@@ -294,4 +294,4 @@ Bundles search_bundles(const std::vector<ItemClass>& classes,
   return narrowest.objective() < longest.objective() ? narrowest : longest;
 }
 
-}  // namespace canzona
+}  // namespace canzona::plan

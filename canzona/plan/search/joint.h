@@ -9,7 +9,7 @@
 
 #include "canzona/plan/search/bundles.h"
 
-namespace canzona {
+namespace canzona::plan {
 
 // The best bundles are those with the least (objective, largest cost per home,
 // largest memory per home).
@@ -95,4 +95,4 @@ struct ExactCase {
 // Returns the rank of each item; nullopt if no assignment respects the caps.
 std::optional<std::vector<int32_t>> solve_exactly(const ExactCase& c);
 
-}  // namespace canzona
+}  // namespace canzona::plan

@@ -5,7 +5,7 @@
 #include "canzona/plan/search/test_optimum.h"
 #include "canzona/plan/testing/test_support.h"
 
-namespace canzona::joint_test {
+namespace canzona::plan::joint_test {
 namespace {
 
 using Loads = std::vector<int64_t>;
@@ -128,4 +128,4 @@ TEST(JointSearch, BoundsAddTheStepsOfAPeriod) {
 }
 
 }  // namespace
-}  // namespace canzona::joint_test
+}  // namespace canzona::plan::joint_test

@@ -4,7 +4,7 @@
 #include "canzona/plan/search/joint.h"
 #include "canzona/plan/testing/test_support.h"
 
-namespace canzona::owner_sets_test {
+namespace canzona::plan::owner_sets_test {
 namespace {
 
 // Rank 0 alone may own the 6, ranks 0 and 1 the 4s, all ranks the 5s.
@@ -110,4 +110,4 @@ TEST(OwnerSets, LieBetweenTheBoundAndTheOptimum) {
 }
 
 }  // namespace
-}  // namespace canzona::owner_sets_test
+}  // namespace canzona::plan::owner_sets_test

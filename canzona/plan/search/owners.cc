@@ -12,7 +12,7 @@
 #include "canzona/plan/search/joint.h"
 #include "canzona/plan/search/teams.h"
 
-namespace canzona {
+namespace canzona::plan {
 
 AlikeItems::AlikeItems(const std::vector<ItemClass>& kinds) {
   std::map<std::vector<int64_t>, std::vector<size_t>> alike;
@@ -327,4 +327,4 @@ void own_blocks(const PlanPart& part, const Problem& p, Assignment& a) {
   BlockSearch(part, p, a).run();
 }
 
-}  // namespace canzona
+}  // namespace canzona::plan

@@ -7,7 +7,7 @@
 #include "canzona/plan/layout/problem.h"
 #include "canzona/plan/search/bundles.h"
 
-namespace canzona {
+namespace canzona::plan {
 
 // Groups items that are alike into the classes that bundles are made of.
 class AlikeItems {
@@ -40,4 +40,4 @@ void deal_owners(const Problem& p, std::span<const int32_t> matrices,
 // pay.
 void own_blocks(const PlanPart& part, const Problem& p, Assignment& a);
 
-}  // namespace canzona
+}  // namespace canzona::plan

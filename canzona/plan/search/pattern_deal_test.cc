@@ -4,7 +4,7 @@
 
 #include "canzona/plan/testing/test_support.h"
 
-namespace canzona::pattern_deal_test {
+namespace canzona::plan::pattern_deal_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -101,4 +101,4 @@ TEST(DistinctLoads, AreSortedAndLeaveOutWhatLoadsNobody) {
 }
 
 }  // namespace
-}  // namespace canzona::pattern_deal_test
+}  // namespace canzona::plan::pattern_deal_test

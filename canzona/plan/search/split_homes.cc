@@ -4,7 +4,7 @@
 #include <map>
 #include <numeric>
 
-namespace canzona {
+namespace canzona::plan {
 namespace {
 
 constexpr int64_t kInnerBudget = 20'000;
@@ -199,4 +199,4 @@ void deal_split_longest_first(Bundles& homes, const MatrixLoads& loads,
   }
 }
 
-}  // namespace canzona
+}  // namespace canzona::plan

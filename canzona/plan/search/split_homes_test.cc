@@ -4,7 +4,7 @@
 
 #include <numeric>
 
-namespace canzona::split_homes_test {
+namespace canzona::plan::split_homes_test {
 namespace {
 
 ItemClass tensor_of(const std::vector<int64_t>& matrices, int64_t count) {
@@ -67,4 +67,4 @@ TEST(SplitHomes, ZonesAreRespected) {
 }
 
 }  // namespace
-}  // namespace canzona::split_homes_test
+}  // namespace canzona::plan::split_homes_test

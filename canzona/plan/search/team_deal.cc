@@ -9,7 +9,7 @@
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
 
-namespace canzona {
+namespace canzona::plan {
 namespace {
 
 // Deals of one home tried beside the first ones, and pairs of jobs looked at
@@ -452,4 +452,4 @@ std::vector<int32_t> deal_team_rounds(std::span<const RoundJob> jobs,
   return *std::move(dealt);
 }
 
-}  // namespace canzona
+}  // namespace canzona::plan

@@ -8,7 +8,7 @@
 
 #include "canzona/plan/testing/test_support.h"
 
-namespace canzona::team_deal_test {
+namespace canzona::plan::team_deal_test {
 namespace {
 
 // The smallest makespan by looking at every size, head and set of members. One
@@ -236,4 +236,4 @@ TEST(TeamDeal, TheSameEveryTime) {
 }
 
 }  // namespace
-}  // namespace canzona::team_deal_test
+}  // namespace canzona::plan::team_deal_test

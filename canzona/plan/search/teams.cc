@@ -12,7 +12,7 @@
 #include "canzona/plan/predict/step_times.h"
 #include "canzona/plan/schedule/team_schedule.h"
 
-namespace canzona {
+namespace canzona::plan {
 namespace {
 
 // One choice of a home: the owners of its matrices, as the plan lists them, and
@@ -310,4 +310,4 @@ void share_matrices(const PlanPart& part, const Problem& p, Assignment& a) {
   TeamSearch(part, p, a).run();
 }
 
-}  // namespace canzona
+}  // namespace canzona::plan

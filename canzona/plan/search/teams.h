@@ -13,7 +13,7 @@
 #include "canzona/plan/layout/problem.h"
 #include "canzona/plan/makespan/bound.h"
 
-namespace canzona {
+namespace canzona::plan {
 
 // Teams must shorten the step to at most this fraction, and are not tried if
 // whole owners are this close to the bound.
@@ -94,4 +94,4 @@ std::vector<int32_t> deal_team_rounds(std::span<const RoundJob> jobs,
                                       int32_t num_ranks, int32_t rounds,
                                       int64_t capacity);
 
-}  // namespace canzona
+}  // namespace canzona::plan

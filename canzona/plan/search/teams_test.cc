@@ -12,7 +12,7 @@
 #include "canzona/plan/testing/test_teams.h"
 #include "canzona/plan/validate/validate.h"
 
-namespace canzona::teams_test {
+namespace canzona::plan::teams_test {
 namespace {
 
 using ::testing::AllOf;
@@ -254,4 +254,4 @@ TEST(Teams, HoldOnManyMeshes) {
 }
 
 }  // namespace
-}  // namespace canzona::teams_test
+}  // namespace canzona::plan::teams_test

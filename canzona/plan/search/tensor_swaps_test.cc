@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <random>
 
-namespace canzona::tensor_swaps_test {
+namespace canzona::plan::tensor_swaps_test {
 namespace {
 
 std::vector<int64_t> loads_of(const DealtStage& stage) {
@@ -102,4 +102,4 @@ TEST(TensorSwaps, NeverRaisesLoadsOrOverflow) {
 }
 
 }  // namespace
-}  // namespace canzona::tensor_swaps_test
+}  // namespace canzona::plan::tensor_swaps_test

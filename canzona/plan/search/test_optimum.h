@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace canzona {
+namespace canzona::plan {
 
 // The smallest largest load of dealing `sizes` to ranks, by subsets: for every
 // set of items, what one, two, … ranks need for it.
@@ -34,4 +34,4 @@ inline int64_t optimum_by_subsets(const std::vector<int64_t>& sizes,
   return split(ranks == 3 ? one : two, two, sets - 1);
 }
 
-}  // namespace canzona
+}  // namespace canzona::plan

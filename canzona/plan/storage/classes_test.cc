@@ -9,7 +9,7 @@
 #include "canzona/base/error.h"
 #include "canzona/plan/testing/test_support.h"
 
-namespace canzona::replica_classes_test {
+namespace canzona::plan::replica_classes_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -104,4 +104,4 @@ TEST(ReplicaClasses, AreTheConnectedTensorsOfOneWay) {
 }
 
 }  // namespace
-}  // namespace canzona::replica_classes_test
+}  // namespace canzona::plan::replica_classes_test

@@ -11,7 +11,7 @@
 #include "canzona/plan/storage/storage_schedule.h"
 #include "canzona/plan/storage/test_layouts.h"
 
-namespace canzona::make_storage_plan_test {
+namespace canzona::plan::make_storage_plan_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -364,4 +364,4 @@ TEST(MakeStoragePlan, ReplicasReceiveNoMoreThanAStrictCapacity) {
 }
 
 }  // namespace
-}  // namespace canzona::make_storage_plan_test
+}  // namespace canzona::plan::make_storage_plan_test

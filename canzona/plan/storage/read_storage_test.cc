@@ -4,7 +4,7 @@
 #include "canzona/base/json_reader.h"
 #include "canzona/plan/storage/storage_json.h"
 
-namespace canzona::read_storage_test {
+namespace canzona::plan::read_storage_test {
 namespace {
 
 using ::testing::AllOf;
@@ -117,4 +117,4 @@ TEST(ReadStorage, SmallFilesThatAskForMuchAreRefused) {
 }
 
 }  // namespace
-}  // namespace canzona::read_storage_test
+}  // namespace canzona::plan::read_storage_test

@@ -10,7 +10,7 @@
 #include "canzona/plan/storage/storage_schedule.h"
 #include "canzona/plan/predict/loads.h"
 
-namespace canzona {
+namespace canzona::plan {
 namespace {
 
 constexpr int64_t kLongestCommonPeriod = 10'000;
@@ -348,4 +348,4 @@ LoadSummary summarize_storage(const StorageBasis& basis,
   return s;
 }
 
-}  // namespace canzona
+}  // namespace canzona::plan

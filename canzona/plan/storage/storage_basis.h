@@ -12,7 +12,7 @@
 #include "canzona/plan/storage/stored_pieces.h"
 #include "canzona/plan/predict/predict.h"
 
-namespace canzona {
+namespace canzona::plan {
 
 // The cost of a matrix in each kind of step. Groups of tensors may have rules
 // with different periods.
@@ -183,4 +183,4 @@ std::vector<RankCost> storage_wire(const StorageBasis& basis,
 LoadSummary summarize_storage(const StorageBasis& basis,
                               const StoragePlan& plan);
 
-}  // namespace canzona
+}  // namespace canzona::plan

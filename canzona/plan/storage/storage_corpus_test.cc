@@ -11,7 +11,7 @@
 #include "canzona/plan/storage/storage_schedule.h"
 #include "canzona/plan/testing/test_support.h"
 
-namespace canzona::storage_corpus_test {
+namespace canzona::plan::storage_corpus_test {
 namespace {
 
 using ::testing::IsEmpty;
@@ -80,4 +80,4 @@ TEST(StorageCorpus, OtherNumbersAreReadOrRefused) {
 }
 
 }  // namespace
-}  // namespace canzona::storage_corpus_test
+}  // namespace canzona::plan::storage_corpus_test

@@ -13,7 +13,7 @@
 #include "canzona/plan/mesh.h"
 #include "canzona/plan/storage/storage_plan.h"
 
-namespace canzona {
+namespace canzona::plan {
 namespace {
 
 void write_stored(const std::vector<std::vector<Box>>& stored,
@@ -508,4 +508,4 @@ ReadStoragePlan storage_plan_from_json(std::string_view text,
       storage_plan_to_json);
 }
 
-}  // namespace canzona
+}  // namespace canzona::plan

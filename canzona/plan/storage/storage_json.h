@@ -10,7 +10,7 @@
 #include "canzona/plan/json/plan_json.h"
 #include "canzona/plan/storage/storage_plan.h"
 
-namespace canzona {
+namespace canzona::plan {
 
 // The member of a request that says what it is; former ones are still read.
 inline constexpr const char* kRequestKey = "canzona_storage";
@@ -50,4 +50,4 @@ ReadStoragePlan storage_plan_from_json(std::string_view text,
 // True if the file says so itself; the rest may still be wrong.
 bool is_storage_plan(const Json& root);
 
-}  // namespace canzona
+}  // namespace canzona::plan

@@ -7,7 +7,7 @@
 #include "canzona/plan/storage/storage_plan.h"
 #include "canzona/plan/storage/test_layouts.h"
 
-namespace canzona::storage_json_test {
+namespace canzona::plan::storage_json_test {
 namespace {
 
 using ::testing::AllOf;
@@ -215,4 +215,4 @@ TEST(StoragePlanJson, ValuesBesideThePlanAreRefused) {
 }
 
 }  // namespace
-}  // namespace canzona::storage_json_test
+}  // namespace canzona::plan::storage_json_test

@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-namespace canzona::storage_loads_test {
+namespace canzona::plan::storage_loads_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -47,4 +47,4 @@ TEST(StepKinds, OfManyPhasesAreSpreadAsWell) {
 }
 
 }  // namespace
-}  // namespace canzona::storage_loads_test
+}  // namespace canzona::plan::storage_loads_test

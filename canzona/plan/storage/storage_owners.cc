@@ -13,7 +13,7 @@
 #include "canzona/plan/search/owners.h"
 #include "canzona/plan/search/teams.h"
 
-namespace canzona {
+namespace canzona::plan {
 namespace {
 
 // Returns the indices of `sizes`, largest first.
@@ -446,4 +446,4 @@ void decide_rounds(const StorageBasis& basis, StoragePlan& plan) {
   count_storage_rounds(plan);
 }
 
-}  // namespace canzona
+}  // namespace canzona::plan

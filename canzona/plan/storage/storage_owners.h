@@ -8,7 +8,7 @@
 #include "canzona/plan/storage/storage_basis.h"
 #include "canzona/plan/storage/storage_plan.h"
 
-namespace canzona {
+namespace canzona::plan {
 
 // Decides who computes which matrix.
 
@@ -59,4 +59,4 @@ class RoundCounter {
 // of each class. Requires owners.
 void decide_rounds(const StorageBasis& basis, StoragePlan& plan);
 
-}  // namespace canzona
+}  // namespace canzona::plan

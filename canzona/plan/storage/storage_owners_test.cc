@@ -6,7 +6,7 @@
 #include "canzona/plan/storage/storage_plan.h"
 #include "canzona/plan/storage/test_layouts.h"
 
-namespace canzona::storage_owners_test {
+namespace canzona::plan::storage_owners_test {
 namespace {
 
 struct Layout {
@@ -129,4 +129,4 @@ TEST(StorageOwners, AreTheSameInEveryRun) {
 }
 
 }  // namespace
-}  // namespace canzona::storage_owners_test
+}  // namespace canzona::plan::storage_owners_test

@@ -18,6 +18,7 @@
 #include "canzona/plan/search/teams.h"
 
 namespace canzona {
+using namespace plan;
 
 std::string list_text(const std::vector<int64_t>& numbers) {
   std::vector<std::string> words;

@@ -8,7 +8,7 @@
 #include "canzona/plan/schedule/entries.h"
 #include "canzona/plan/schedule/round_maker.h"
 
-namespace canzona {
+namespace canzona::plan {
 
 ScheduleDraft::ScheduleDraft(const StoragePlan& the_plan, int32_t the_rank,
                          int64_t width)
@@ -459,4 +459,4 @@ RankRounds add_storage_rounds(ScheduleDraft& draft) {
   return LineRounds(draft).make();
 }
 
-}  // namespace canzona
+}  // namespace canzona::plan

@@ -13,7 +13,7 @@
 #include "canzona/plan/storage/storage_schedule.h"
 #include "canzona/plan/storage/storage_sharing.h"
 
-namespace canzona {
+namespace canzona::plan {
 
 // A schedule while it is being made: what its makers know of plan and rank, and
 // what they add to. For the sources of storage_schedule.h; one thread.
@@ -110,4 +110,4 @@ struct RankRounds {
 // Adds this rank's rounds and their slots to the schedule.
 RankRounds add_storage_rounds(ScheduleDraft& draft);
 
-}  // namespace canzona
+}  // namespace canzona::plan

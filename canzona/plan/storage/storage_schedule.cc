@@ -12,7 +12,7 @@
 #include "canzona/plan/storage/storage_rounds.h"
 #include "canzona/plan/schedule/step_maker.h"
 
-namespace canzona {
+namespace canzona::plan {
 namespace {
 
 // Adds what a rank does in every step regardless of rounds: the storage that it
@@ -402,4 +402,4 @@ RankSchedule make_storage_schedule(const StoragePlan& plan, int32_t rank,
   return std::move(draft.out);
 }
 
-}  // namespace canzona
+}  // namespace canzona::plan

@@ -53,7 +53,7 @@
 #include "canzona/plan/schedule/rounds.h"
 #include "canzona/plan/schedule/updates.h"
 
-namespace canzona {
+namespace canzona::plan {
 
 // Areas and blocks of weights begin at multiples of this, so that their
 // contents are aligned for vector units with any wire dtype.
@@ -136,4 +136,4 @@ struct RankSchedule {
 RankSchedule make_storage_schedule(const StoragePlan& plan, int32_t rank,
                                     int64_t width);
 
-}  // namespace canzona
+}  // namespace canzona::plan

@@ -10,7 +10,7 @@
 #include "canzona/base/text.h"
 #include "canzona/plan/storage/test_storage.h"
 
-namespace canzona::storage_schedule_test {
+namespace canzona::plan::storage_schedule_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -630,4 +630,4 @@ TEST(RankSchedule, HasTwoGathersUnderWay) {
 }
 
 }  // namespace
-}  // namespace canzona::storage_schedule_test
+}  // namespace canzona::plan::storage_schedule_test

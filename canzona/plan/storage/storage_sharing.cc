@@ -13,7 +13,7 @@
 #include "canzona/plan/search/owners.h"
 #include "canzona/plan/search/teams.h"
 
-namespace canzona {
+namespace canzona::plan {
 
 MatrixSharing& StorageShares::sharing(size_t matrix) {
   const size_t group =
@@ -271,4 +271,4 @@ std::vector<double> storage_step_seconds(const StoragePlan& plan) {
   return seconds;
 }
 
-}  // namespace canzona
+}  // namespace canzona::plan

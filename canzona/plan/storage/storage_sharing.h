@@ -14,7 +14,7 @@
 #include "canzona/plan/schedule/rounds.h"
 #include "canzona/plan/schedule/team_schedule.h"
 
-namespace canzona {
+namespace canzona::plan {
 
 // The parts of matrices, by rank. Follows changes of the plan's owners; the
 // plan must outlive it. One thread.
@@ -59,4 +59,4 @@ bool share_storage_matrices(StoragePlan& plan);
 // it gathers, computes, exchanges with its teams, scatters and broadcasts.
 std::vector<double> storage_step_seconds(const StoragePlan& plan);
 
-}  // namespace canzona
+}  // namespace canzona::plan

@@ -9,7 +9,7 @@
 #include "canzona/plan/storage/storage_schedule.h"
 #include "canzona/plan/storage/test_layouts.h"
 
-namespace canzona::storage_sharing_test {
+namespace canzona::plan::storage_sharing_test {
 namespace {
 
 using ::testing::Contains;
@@ -202,4 +202,4 @@ TEST(StorageSharing, BytesAreThoseOfTheSchedule) {
 }
 
 }  // namespace
-}  // namespace canzona::storage_sharing_test
+}  // namespace canzona::plan::storage_sharing_test

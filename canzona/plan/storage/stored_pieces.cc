@@ -7,7 +7,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 
-namespace canzona {
+namespace canzona::plan {
 namespace {
 
 constexpr size_t kMostComparedBoxes = size_t{1} << 31;
@@ -400,4 +400,4 @@ ReplicaClasses make_replica_classes(
   return out;
 }
 
-}  // namespace canzona
+}  // namespace canzona::plan

@@ -13,7 +13,7 @@
 
 #include "canzona/plan/storage/storage_plan.h"
 
-namespace canzona {
+namespace canzona::plan {
 
 // A box of a tensor and all ranks that store it, ascending.
 struct StoredPiece {
@@ -78,4 +78,4 @@ struct ReplicaClasses {
 ReplicaClasses make_replica_classes(
     const std::vector<std::vector<std::vector<int32_t>>>& sets, int32_t world);
 
-}  // namespace canzona
+}  // namespace canzona::plan

@@ -7,7 +7,7 @@
 #include "canzona/base/error.h"
 #include "canzona/plan/storage/test_layouts.h"
 
-namespace canzona::storage_test {
+namespace canzona::plan::storage_test {
 namespace {
 
 using ::testing::AllOf;
@@ -213,4 +213,4 @@ TEST(Storage, PiecesHaveTheRanksOfEveryElement) {
 }
 
 }  // namespace
-}  // namespace canzona::storage_test
+}  // namespace canzona::plan::storage_test

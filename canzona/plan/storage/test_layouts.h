@@ -11,7 +11,7 @@
 #include "canzona/plan/storage/storage_plan.h"
 #include "canzona/plan/testing/test_support.h"
 
-namespace canzona {
+namespace canzona::plan {
 
 using Stored = std::vector<std::vector<Box>>;
 
@@ -148,4 +148,4 @@ inline StorageRequest storage_model(const std::string& name,
   return request;
 }
 
-}  // namespace canzona
+}  // namespace canzona::plan

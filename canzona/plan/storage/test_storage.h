@@ -16,7 +16,7 @@
 #include "canzona/plan/storage/storage_plan.h"
 #include "canzona/plan/storage/storage_sharing.h"
 
-namespace canzona {
+namespace canzona::plan {
 
 // An axis of a mesh of ranks, the last one fastest: replicas, or a dimension
 // that it cuts into chunks of equal size, of which the last are smaller or
@@ -271,4 +271,4 @@ inline StoragePlan plan_by_lot(const StorageRequest& request, uint64_t seed) {
   return plan;
 }
 
-}  // namespace canzona
+}  // namespace canzona::plan

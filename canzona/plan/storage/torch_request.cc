@@ -10,7 +10,7 @@
 #include "canzona/base/text.h"
 #include "canzona/plan/storage/storage_json.h"
 
-namespace canzona {
+namespace canzona::plan {
 namespace {
 
 constexpr std::string_view kHsdp = "hsdp:";
@@ -284,4 +284,4 @@ StorageRequest torch_request(const Model& model,
   return RequestMaker(model, placement).run();
 }
 
-}  // namespace canzona
+}  // namespace canzona::plan

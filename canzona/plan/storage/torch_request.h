@@ -29,7 +29,7 @@
 #include "canzona/plan/storage/storage_plan.h"
 #include "canzona/shapes/tensor.h"
 
-namespace canzona {
+namespace canzona::plan {
 
 struct TorchLayout {
   enum class Kind { kDdp, kFsdp2, kHsdp };
@@ -71,4 +71,4 @@ std::vector<std::vector<Box>> torch_boxes(const std::vector<int64_t>& shape,
 StorageRequest torch_request(const Model& model,
                             const TorchPlacement& placement);
 
-}  // namespace canzona
+}  // namespace canzona::plan

@@ -7,7 +7,7 @@
 #include "canzona/plan/storage/test_layouts.h"
 #include "canzona/shapes/read_model.h"
 
-namespace canzona::torch_request_test {
+namespace canzona::plan::torch_request_test {
 namespace {
 
 using ::testing::AllOf;
@@ -272,4 +272,4 @@ TEST(TorchLayout, IsReadAndWritten) {
 }
 
 }  // namespace
-}  // namespace canzona::torch_request_test
+}  // namespace canzona::plan::torch_request_test

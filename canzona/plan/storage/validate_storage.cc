@@ -12,6 +12,7 @@
 #include "canzona/plan/validate/validate.h"
 
 namespace canzona {
+using namespace plan;
 namespace {
 
 class StorageValidation {

@@ -11,7 +11,7 @@
 #include "canzona/plan/search/joint.h"
 #include "canzona/plan/search/owners.h"
 
-namespace canzona {
+namespace canzona::plan {
 namespace {
 
 // The number of homes that may be dealt on trial if tensors hold several
@@ -463,4 +463,4 @@ void assign_balanced(const Problem& p, Assignment& a) {
   for (int32_t stage = 0; stage < p.grid.pp; ++stage) Stage(p, stage, a).run();
 }
 
-}  // namespace canzona
+}  // namespace canzona::plan

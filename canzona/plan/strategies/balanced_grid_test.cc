@@ -1,6 +1,6 @@
 #include "canzona/plan/strategies/test_grid.h"
 
-namespace canzona::balanced_grid_test {
+namespace canzona::plan::balanced_grid_test {
 namespace {
 
 const std::vector<std::string> kPresets{"qwen3-0.6b", "qwen3-1.7b",
@@ -90,4 +90,4 @@ TEST(BalancedGrid, TeamsLevelFusedModelsOn256Ranks) {
 }
 
 }  // namespace
-}  // namespace canzona::balanced_grid_test
+}  // namespace canzona::plan::balanced_grid_test

@@ -1,6 +1,6 @@
 #include "canzona/plan/strategies/test_grid.h"
 
-namespace canzona::balanced_moe_grid_test {
+namespace canzona::plan::balanced_moe_grid_test {
 namespace {
 
 // Tens of thousands of matrices.
@@ -44,4 +44,4 @@ TEST(BalancedMoeGrid, LevelsMemoryWhereAdamwTensorsSuffice) {
 }
 
 }  // namespace
-}  // namespace canzona::balanced_moe_grid_test
+}  // namespace canzona::plan::balanced_moe_grid_test

@@ -5,7 +5,7 @@
 #include "canzona/plan/testing/test_support.h"
 #include "canzona/plan/validate/validate.h"
 
-namespace canzona::balanced_split_test {
+namespace canzona::plan::balanced_split_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -77,4 +77,4 @@ TEST(BalancedSplit, IsNeverWorseThanLongestFirst) {
 }
 
 }  // namespace
-}  // namespace canzona::balanced_split_test
+}  // namespace canzona::plan::balanced_split_test

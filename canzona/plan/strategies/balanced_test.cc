@@ -9,7 +9,7 @@
 #include "canzona/plan/testing/test_support.h"
 #include "canzona/plan/validate/validate.h"
 
-namespace canzona::strategies_balanced_test {
+namespace canzona::plan::strategies_balanced_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -262,4 +262,4 @@ TEST(Balanced, JoinsATailBelowHalfSizeOnly) {
 }
 
 }  // namespace
-}  // namespace canzona::strategies_balanced_test
+}  // namespace canzona::plan::strategies_balanced_test

@@ -6,7 +6,7 @@
 
 #include "canzona/plan/layout/layout.h"
 
-namespace canzona {
+namespace canzona::plan {
 
 void assign_start_offset(const Problem& p, Assignment& a) {
   for (const OpenBucket& bucket : p.buckets) {
@@ -243,4 +243,4 @@ void assign_replicated(const Problem&, Assignment& a) {
   std::fill(a.owner.begin(), a.owner.end(), kEveryTpRank);
 }
 
-}  // namespace canzona
+}  // namespace canzona::plan

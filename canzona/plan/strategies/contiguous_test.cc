@@ -7,7 +7,7 @@
 #include "canzona/plan/predict/summary.h"
 #include "canzona/plan/testing/test_support.h"
 
-namespace canzona::contiguous_test {
+namespace canzona::plan::contiguous_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -168,4 +168,4 @@ TEST(Contiguous, GivesThePublishedRatiosOverTp) {
 }
 
 }  // namespace
-}  // namespace canzona::contiguous_test
+}  // namespace canzona::plan::contiguous_test

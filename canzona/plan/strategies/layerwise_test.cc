@@ -4,7 +4,7 @@
 
 #include "canzona/plan/testing/test_support.h"
 
-namespace canzona::layerwise_test {
+namespace canzona::plan::layerwise_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -59,4 +59,4 @@ TEST(Layerwise, IsOneLongestFirstListOverAllBuckets) {
 }
 
 }  // namespace
-}  // namespace canzona::layerwise_test
+}  // namespace canzona::plan::layerwise_test

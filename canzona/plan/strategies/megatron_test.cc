@@ -6,7 +6,7 @@
 
 #include "canzona/plan/testing/test_support.h"
 
-namespace canzona::strategies_megatron_test {
+namespace canzona::plan::strategies_megatron_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -131,4 +131,4 @@ TEST(Megatron, IsPlainLongestFirstUnderTheBound) {
 }
 
 }  // namespace
-}  // namespace canzona::strategies_megatron_test
+}  // namespace canzona::plan::strategies_megatron_test

@@ -5,7 +5,7 @@
 #include "canzona/plan/predict/predict.h"
 #include "canzona/plan/testing/test_support.h"
 
-namespace canzona::replicated_test {
+namespace canzona::plan::replicated_test {
 namespace {
 
 using ::testing::Each;
@@ -34,4 +34,4 @@ TEST(Replicated, TakesAsLongAsOneRankAlone) {
 }
 
 }  // namespace
-}  // namespace canzona::replicated_test
+}  // namespace canzona::plan::replicated_test

@@ -5,7 +5,7 @@
 #include "canzona/plan/predict/summary.h"
 #include "canzona/plan/testing/test_support.h"
 
-namespace canzona::start_offset_test {
+namespace canzona::plan::start_offset_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -87,4 +87,4 @@ TEST(StartOffset, SuffersFromSmallBuckets) {
 }
 
 }  // namespace
-}  // namespace canzona::start_offset_test
+}  // namespace canzona::plan::start_offset_test

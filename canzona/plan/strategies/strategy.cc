@@ -4,7 +4,7 @@
 #include "canzona/base/text.h"
 #include "canzona/plan/micro_groups/modes.h"
 
-namespace canzona {
+namespace canzona::plan {
 
 const std::vector<Strategy>& strategy_table() {
   static const std::vector<Strategy> table{
@@ -107,4 +107,4 @@ const MicroGroupMode& find_micro_group_mode(const std::string& name) {
   return find(micro_group_table(), name, "micro-groups");
 }
 
-}  // namespace canzona
+}  // namespace canzona::plan

@@ -11,7 +11,7 @@
 #include "canzona/plan/layout/layout.h"
 #include "canzona/plan/layout/problem.h"
 
-namespace canzona {
+namespace canzona::plan {
 
 struct Strategy {
   const char* name;
@@ -78,4 +78,4 @@ void assign_megatron(const Problem& p, Assignment& a);
 // over tp; every rank repeats every update and keeps all states.
 void assign_replicated(const Problem& p, Assignment& a);
 
-}  // namespace canzona
+}  // namespace canzona::plan

@@ -15,7 +15,7 @@
 #include "canzona/base/json_reader.h"
 #include "canzona/plan/testing/test_support.h"
 
-namespace canzona {
+namespace canzona::plan {
 
 // A model on a mesh, and the formula for costs.
 struct GridCell {
@@ -223,4 +223,4 @@ inline bool expect_level_memory(const GridCell& cell) {
   return true;
 }
 
-}  // namespace canzona
+}  // namespace canzona::plan

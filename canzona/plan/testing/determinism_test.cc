@@ -4,7 +4,7 @@
 #include "canzona/plan/json/plan_json.h"
 #include "canzona/plan/testing/test_support.h"
 
-namespace canzona::determinism_test {
+namespace canzona::plan::determinism_test {
 namespace {
 
 // Entries of a list of shapes: layers of a small transformer, and what is
@@ -72,4 +72,4 @@ TEST(Determinism, PlansOfPresetsAreTheSameEachTime) {
 }
 
 }  // namespace
-}  // namespace canzona::determinism_test
+}  // namespace canzona::plan::determinism_test

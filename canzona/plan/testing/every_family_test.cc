@@ -8,7 +8,7 @@
 #include "canzona/plan/testing/test_random.h"
 #include "canzona/plan/validate/validate.h"
 
-namespace canzona::every_family_test {
+namespace canzona::plan::every_family_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -106,4 +106,4 @@ TEST(EveryFamily, WhatCannotBeCutIsNamed) {
 }
 
 }  // namespace
-}  // namespace canzona::every_family_test
+}  // namespace canzona::plan::every_family_test

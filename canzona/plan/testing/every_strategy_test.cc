@@ -4,7 +4,7 @@
 #include "canzona/plan/testing/test_random.h"
 #include "canzona/plan/validate/validate.h"
 
-namespace canzona::every_strategy_test {
+namespace canzona::plan::every_strategy_test {
 namespace {
 
 using ::testing::IsEmpty;
@@ -133,4 +133,4 @@ TEST(EveryStrategy, TakesAModelOfAdamwTensorsAlone) {
 }
 
 }  // namespace
-}  // namespace canzona::every_strategy_test
+}  // namespace canzona::plan::every_strategy_test

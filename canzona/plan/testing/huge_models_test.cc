@@ -6,7 +6,7 @@
 #include "canzona/plan/testing/test_support.h"
 #include "canzona/plan/validate/validate.h"
 
-namespace canzona::huge_models_test {
+namespace canzona::plan::huge_models_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -67,4 +67,4 @@ TEST(HugeModels, TrafficThatCannotBeCounted) {
 }
 
 }  // namespace
-}  // namespace canzona::huge_models_test
+}  // namespace canzona::plan::huge_models_test

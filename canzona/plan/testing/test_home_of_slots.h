@@ -15,7 +15,7 @@
 #include "canzona/plan/predict/predict.h"
 #include "canzona/plan/schedule/rounds.h"
 
-namespace canzona {
+namespace canzona::plan {
 
 class HomeOfSlots {
  public:
@@ -212,4 +212,4 @@ inline void check_slots(const Plan& plan) {
   EXPECT_EQ(largest * kBytesPerFp32, exchange_slot_bytes(part, *rule)[0]);
 }
 
-}  // namespace canzona
+}  // namespace canzona::plan

@@ -4,7 +4,7 @@
 
 #include "canzona/plan/testing/test_support.h"
 
-namespace canzona {
+namespace canzona::plan {
 
 inline PlanOptions random_options(Random& random) {
   PlanOptions options;
@@ -73,4 +73,4 @@ inline Model random_model(Random& random, const Mesh& mesh) {
   return model_of(std::move(tensors));
 }
 
-}  // namespace canzona
+}  // namespace canzona::plan

@@ -8,12 +8,13 @@
 #include <utility>
 #include <vector>
 
+#include "canzona/base/rooms.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/make_plan.h"
 #include "canzona/plan/plan.h"
 #include "canzona/shapes/read_model.h"
 
-namespace canzona {
+namespace canzona::plan {
 
 // SplitMix64. The standard's distributions differ between libraries.
 class Random {
@@ -156,4 +157,4 @@ inline double max_over_mean(const std::vector<double>& values) {
   return most * static_cast<double>(values.size()) / sum;
 }
 
-}  // namespace canzona
+}  // namespace canzona::plan

@@ -3,7 +3,7 @@
 
 #include "canzona/plan/testing/test_toy_model.h"
 
-namespace canzona {
+namespace canzona::plan {
 
 // Two layers on dp = 2, tp = 2, in several buckets.
 inline Plan sound_plan(const std::string& strategy = "balanced") {
@@ -42,4 +42,4 @@ inline void replace_owners(Plan& plan, size_t matrix,
   plan.parts[0].owners = lists;
 }
 
-}  // namespace canzona
+}  // namespace canzona::plan

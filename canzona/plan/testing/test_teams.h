@@ -3,7 +3,7 @@
 
 #include "canzona/plan/testing/test_support.h"
 
-namespace canzona {
+namespace canzona::plan {
 
 inline RuleChoice rule_with_strips(int strips = 8) {
   return {"muon", {{"strips", std::to_string(strips)}}};
@@ -63,4 +63,4 @@ inline size_t count_teams(const Plan& plan) {
   return teams;
 }
 
-}  // namespace canzona
+}  // namespace canzona::plan

@@ -6,7 +6,7 @@
 
 #include "canzona/plan/testing/test_support.h"
 
-namespace canzona {
+namespace canzona::plan {
 
 inline std::vector<Section> toy_qkv_sections() {
   return {{"q", {0, 8, 16, 2}, 4},
@@ -73,4 +73,4 @@ inline std::vector<std::string> strategy_names() {
   return names;
 }
 
-}  // namespace canzona
+}  // namespace canzona::plan

@@ -5,7 +5,7 @@
 #include "canzona/plan/schedule/routes.h"
 #include "canzona/plan/testing/test_support.h"
 
-namespace canzona::worked_example_test {
+namespace canzona::plan::worked_example_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -84,4 +84,4 @@ TEST_F(WorkedExample, RoutesAreTheHalves) {
 }
 
 }  // namespace
-}  // namespace canzona::worked_example_test
+}  // namespace canzona::plan::worked_example_test

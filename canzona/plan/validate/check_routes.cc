@@ -8,6 +8,7 @@
 #include "canzona/plan/schedule/routes.h"
 
 namespace canzona {
+using namespace plan;
 namespace {
 
 // True if the rectangles cover rows × cols exactly once. Routes of one matrix

@@ -20,6 +20,7 @@
 #include "canzona/plan/schedule/team_schedule.h"
 
 namespace canzona {
+using namespace plan;
 namespace {
 
 class Validation {

@@ -9,7 +9,7 @@
 #include "canzona/plan/testing/test_tampering.h"
 #include "canzona/plan/validate/validate.h"
 
-namespace canzona::validate_budgets_test {
+namespace canzona::plan::validate_budgets_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -121,4 +121,4 @@ TEST(Validate, ListsAllBudgets) {
 }
 
 }  // namespace
-}  // namespace canzona::validate_budgets_test
+}  // namespace canzona::plan::validate_budgets_test

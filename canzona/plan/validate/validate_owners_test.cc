@@ -4,7 +4,7 @@
 #include "canzona/plan/testing/test_tampering.h"
 #include "canzona/plan/validate/validate.h"
 
-namespace canzona::validate_owners_test {
+namespace canzona::plan::validate_owners_test {
 namespace {
 
 using ::testing::AllOf;
@@ -122,4 +122,4 @@ TEST(Validate, FindsMatricesOfAnotherSplit) {
 }
 
 }  // namespace
-}  // namespace canzona::validate_owners_test
+}  // namespace canzona::plan::validate_owners_test

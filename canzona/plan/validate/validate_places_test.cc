@@ -4,7 +4,7 @@
 #include "canzona/plan/testing/test_tampering.h"
 #include "canzona/plan/validate/validate.h"
 
-namespace canzona::validate_places_test {
+namespace canzona::plan::validate_places_test {
 namespace {
 
 using ::testing::AllOf;
@@ -118,4 +118,4 @@ TEST(Validate, FindsCutsOfWhatIsAllReduced) {
 }
 
 }  // namespace
-}  // namespace canzona::validate_places_test
+}  // namespace canzona::plan::validate_places_test

@@ -9,7 +9,7 @@
 #include "canzona/plan/testing/test_teams.h"
 #include "canzona/plan/validate/validate.h"
 
-namespace canzona::validate_teams_test {
+namespace canzona::plan::validate_teams_test {
 namespace {
 
 using ::testing::AllOf;
@@ -170,4 +170,4 @@ TEST(PlanJsonTeams, TeamsThatAreOffAreNotInThePlan) {
 }
 
 }  // namespace
-}  // namespace canzona::validate_teams_test
+}  // namespace canzona::plan::validate_teams_test

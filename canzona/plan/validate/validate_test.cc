@@ -4,7 +4,7 @@
 
 #include "canzona/plan/testing/test_tampering.h"
 
-namespace canzona::validate_test {
+namespace canzona::plan::validate_test {
 namespace {
 
 using ::testing::Contains;
@@ -77,4 +77,4 @@ TEST(Validate, ListsAllViolations) {
 }
 
 }  // namespace
-}  // namespace canzona::validate_test
+}  // namespace canzona::plan::validate_test

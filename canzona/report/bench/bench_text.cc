@@ -7,7 +7,7 @@
 #include "canzona/base/text.h"
 #include "canzona/report/shown_plan.h"
 
-namespace canzona {
+namespace canzona::report::bench {
 
 std::string speed_text(const MachineSpeed& speed) {
   return cat(
@@ -88,4 +88,4 @@ Document collectives_view(const CollectivesReport& report) {
   return out;
 }
 
-}  // namespace canzona
+}  // namespace canzona::report::bench

@@ -10,7 +10,7 @@
 #include "canzona/measure/machine.h"
 #include "canzona/report/document.h"
 
-namespace canzona {
+namespace canzona::report::bench {
 
 // The precision in which a rule's products are computed, and why.
 struct PrecisionChoice {
@@ -59,4 +59,4 @@ struct CollectivesReport {
 
 Document collectives_view(const CollectivesReport& report);
 
-}  // namespace canzona
+}  // namespace canzona::report::bench

@@ -4,7 +4,7 @@
 
 #include "canzona/base/text.h"
 
-namespace canzona {
+namespace canzona::report::bench {
 namespace {
 
 Document gpu_members(const MachineReport& report) {
@@ -109,4 +109,4 @@ Document machine_view(const MachineReport& report) {
   return out.add("cuda", gpu_members(report));
 }
 
-}  // namespace canzona
+}  // namespace canzona::report::bench

@@ -9,7 +9,7 @@
 #include "canzona/measure/machine.h"
 #include "canzona/report/document.h"
 
-namespace canzona {
+namespace canzona::report::bench {
 
 struct MachineReport {
   MachineInfo machine;
@@ -26,4 +26,4 @@ struct MachineReport {
 std::vector<std::string> problems_of(const MachineReport& report);
 Document machine_view(const MachineReport& report);
 
-}  // namespace canzona
+}  // namespace canzona::report::bench

@@ -12,7 +12,7 @@
 #include "canzona/report/team_view.h"
 #include "canzona/report/zero_view.h"
 
-namespace canzona {
+namespace canzona::report::bench {
 namespace {
 
 constexpr size_t kBarWidth = 50;
@@ -450,4 +450,4 @@ Document step_view(const StepReport& report) {
   return out;
 }
 
-}  // namespace canzona
+}  // namespace canzona::report::bench

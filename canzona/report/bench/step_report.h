@@ -7,7 +7,7 @@
 #include "canzona/measure/step_bench.h"
 #include "canzona/report/bench/bench_text.h"
 
-namespace canzona {
+namespace canzona::report::bench {
 
 // A run of all plans, and what the views need to describe it.
 struct StepReport {
@@ -33,4 +33,4 @@ std::vector<std::string> warnings_of(const StepReport& report);
 
 Document step_view(const StepReport& report);
 
-}  // namespace canzona
+}  // namespace canzona::report::bench

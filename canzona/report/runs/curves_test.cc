@@ -7,7 +7,7 @@
 
 #include "canzona/report/runs/test_runs.h"
 
-namespace canzona::curves_test {
+namespace canzona::report::curves_test {
 namespace {
 
 Points line(const std::vector<double>& values) {
@@ -81,4 +81,4 @@ TEST(Curves, ThinningKeepsPeaks) {
 }
 
 }  // namespace
-}  // namespace canzona::curves_test
+}  // namespace canzona::report::curves_test

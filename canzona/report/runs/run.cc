@@ -11,7 +11,7 @@
 #include "canzona/base/text.h"
 #include "canzona/report/train_lines.h"
 
-namespace canzona {
+namespace canzona::report {
 namespace {
 
 namespace fs = std::filesystem;
@@ -438,4 +438,4 @@ Points thinned_mean(const Points& points, size_t most) {
   return out;
 }
 
-}  // namespace canzona
+}  // namespace canzona::report

@@ -9,7 +9,7 @@
 
 #include "canzona/trace/run_summary.h"
 
-namespace canzona {
+namespace canzona::report {
 
 // A training run as it is stored in its folder.
 //
@@ -135,4 +135,4 @@ Points smoothed(const Points& points);
 Points thinned_peaks(const Points& points, size_t most);
 Points thinned_mean(const Points& points, size_t most);
 
-}  // namespace canzona
+}  // namespace canzona::report

@@ -13,7 +13,7 @@
 #include "canzona/report/shown_plan.h"
 #include "canzona/report/train_lines.h"
 
-namespace canzona {
+namespace canzona::report {
 namespace {
 
 constexpr size_t kMaxPoints = 480;
@@ -418,4 +418,4 @@ std::string run_report(const ComparedRuns& all) {
   return make_page(to_json(runs_view(all), 0), {"runs.js"});
 }
 
-}  // namespace canzona
+}  // namespace canzona::report

@@ -14,7 +14,7 @@
 #include "canzona/report/document.h"
 #include "canzona/report/runs/run.h"
 
-namespace canzona {
+namespace canzona::report {
 
 // docs/runs.md describes the members. The runs must outlive the document.
 Document runs_view(const ComparedRuns& all);
@@ -36,4 +36,4 @@ std::string evaluations_remark(const std::vector<TrainingRun>& runs);
 // "7 of 8 steps were skipped …, in step 8 the gradient of …"; "" if none was.
 std::string skipped_remark(const TrainingRun& run);
 
-}  // namespace canzona
+}  // namespace canzona::report

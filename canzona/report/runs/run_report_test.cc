@@ -9,7 +9,7 @@
 #include "canzona/base/json_reader.h"
 #include "canzona/report/runs/test_runs.h"
 
-namespace canzona::run_report_test {
+namespace canzona::report::run_report_test {
 namespace {
 
 using testing::AllOf;
@@ -248,4 +248,4 @@ TEST(RunJson, HasTheFigures) {
 }
 
 }  // namespace
-}  // namespace canzona::run_report_test
+}  // namespace canzona::report::run_report_test

@@ -8,7 +8,7 @@
 #include "canzona/base/test_folder.h"
 #include "canzona/report/runs/test_runs.h"
 
-namespace canzona::run_test {
+namespace canzona::report::run_test {
 namespace {
 
 using testing::ElementsAre;
@@ -157,4 +157,4 @@ TEST(RunFacts, NestedNamesAreJoinedAndDifferencesMarked) {
 }
 
 }  // namespace
-}  // namespace canzona::run_test
+}  // namespace canzona::report::run_test

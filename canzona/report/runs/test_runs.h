@@ -8,7 +8,7 @@
 
 #include "canzona/report/runs/run.h"
 
-namespace canzona {
+namespace canzona::report {
 
 // A loss that falls from 5 towards `floor`, evaluated every tenth step.
 struct RunWish {
@@ -77,4 +77,4 @@ inline TrainingRun make_run(const RunWish& wish) {
   return run;
 }
 
-}  // namespace canzona
+}  // namespace canzona::report

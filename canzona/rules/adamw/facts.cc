@@ -2,7 +2,7 @@
 
 #include "canzona/rules/options.h"
 
-namespace canzona {
+namespace canzona::rules {
 namespace {
 
 // Each of + - * / and the square root counts as one flop, scalars are free:
@@ -76,4 +76,4 @@ RuleEntry adamw_entry() {
           {{"tiny", "0.0015"}, {"small", "0.0005"}}};
 }
 
-}  // namespace canzona
+}  // namespace canzona::rules

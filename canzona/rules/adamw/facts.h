@@ -5,7 +5,7 @@
 
 #include "canzona/rules/facts.h"
 
-namespace canzona {
+namespace canzona::rules {
 
 class AdamWFacts final : public RuleFacts {
  public:
@@ -26,4 +26,4 @@ class AdamWFacts final : public RuleFacts {
 
 RuleEntry adamw_entry();
 
-}  // namespace canzona
+}  // namespace canzona::rules

@@ -4,7 +4,7 @@
 
 #include "canzona/base/error.h"
 
-namespace canzona::adamw_facts_test {
+namespace canzona::rules::adamw_facts_test {
 namespace {
 
 TEST(AdamWFacts, IsElementWise) {
@@ -45,4 +45,4 @@ TEST(AdamWFacts, HasTheOptionsOfTheReference) {
 }
 
 }  // namespace
-}  // namespace canzona::adamw_facts_test
+}  // namespace canzona::rules::adamw_facts_test

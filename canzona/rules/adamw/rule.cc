@@ -7,7 +7,7 @@
 #include "canzona/rules/adamw/facts.h"
 #include "canzona/rules/options.h"
 
-namespace canzona {
+namespace canzona::rules {
 namespace {
 
 class AdamWRule final : public RuleOf<AdamWFacts> {
@@ -95,4 +95,4 @@ std::unique_ptr<Rule> make_adamw_rule(const RuleOptions& options, DType dtype) {
   return std::make_unique<AdamWRule>(options, dtype);
 }
 
-}  // namespace canzona
+}  // namespace canzona::rules

@@ -5,7 +5,7 @@
 #include "canzona/rules/rule.h"
 #include "canzona/rules/test_steps.h"
 
-namespace canzona::adamw_rule_test {
+namespace canzona::rules::adamw_rule_test {
 namespace {
 
 using ::testing::DoubleNear;
@@ -88,4 +88,4 @@ TEST(AdamWRule, OnlyDecaysWithoutAGradient) {
 }
 
 }  // namespace
-}  // namespace canzona::adamw_rule_test
+}  // namespace canzona::rules::adamw_rule_test

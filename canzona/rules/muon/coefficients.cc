@@ -5,7 +5,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 
-namespace canzona {
+namespace canzona::rules {
 namespace {
 
 constexpr Coefficients kSimple{3.4445, -4.7750, 2.0315};
@@ -178,4 +178,4 @@ std::string first_fault(const std::vector<Coefficients>& steps) {
   return "";
 }
 
-}  // namespace canzona
+}  // namespace canzona::rules

@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-namespace canzona::muon_coefficients_test {
+namespace canzona::rules::muon_coefficients_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -88,4 +88,4 @@ TEST(Unrolled, RepeatsTheLastOrAll) {
 }
 
 }  // namespace
-}  // namespace canzona::muon_coefficients_test
+}  // namespace canzona::rules::muon_coefficients_test

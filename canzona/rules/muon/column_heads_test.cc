@@ -10,7 +10,7 @@
 #include "canzona/rules/muon/facts.h"
 #include "canzona/rules/test_steps.h"
 
-namespace canzona::column_heads_test {
+namespace canzona::rules::column_heads_test {
 namespace {
 
 using testing::HasSubstr;
@@ -156,4 +156,4 @@ TEST(ColumnHeads, ThatDoNotDivideAreNamed) {
 }
 
 }  // namespace
-}  // namespace canzona::column_heads_test
+}  // namespace canzona::rules::column_heads_test

@@ -9,7 +9,7 @@
 #include "canzona/rules/options.h"
 #include "canzona/rules/strips.h"
 
-namespace canzona {
+namespace canzona::rules {
 namespace {
 
 std::string set_names() {
@@ -578,4 +578,4 @@ RuleEntry muon_entry() {
            {{"newton_schulz", "gram"}}}};
 }
 
-}  // namespace canzona
+}  // namespace canzona::rules

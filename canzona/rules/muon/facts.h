@@ -12,7 +12,7 @@
 #include "canzona/rules/facts.h"
 #include "canzona/rules/muon/links.h"
 
-namespace canzona {
+namespace canzona::rules {
 
 // Coefficient sets for Newton–Schulz: each step maps every singular value x to
 // a·x + b·x³ + c·x⁵.
@@ -169,4 +169,4 @@ int64_t muon_restarts_needed(const RuleOptions& in_force,
 // Returns the coefficients that these options select, one per step.
 std::vector<Coefficients> muon_coefficients(const RuleOptions& in_force);
 
-}  // namespace canzona
+}  // namespace canzona::rules

@@ -6,7 +6,7 @@
 
 #include "canzona/base/error.h"
 
-namespace canzona::muon_facts_test {
+namespace canzona::rules::muon_facts_test {
 namespace {
 
 using ::testing::AllOf;
@@ -466,4 +466,4 @@ TEST(MuonFacts, CountsOnlyTheFormThatRuns) {
 }
 
 }  // namespace
-}  // namespace canzona::muon_facts_test
+}  // namespace canzona::rules::muon_facts_test

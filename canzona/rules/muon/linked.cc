@@ -7,7 +7,7 @@
 #include "canzona/rules/runs.h"
 #include "canzona/rules/together.h"
 
-namespace canzona {
+namespace canzona::rules {
 namespace {
 
 // One part of a batch.
@@ -217,4 +217,4 @@ void run_links(Engine& engine, const MuonLinks& links, const LinkedInput& in,
   });
 }
 
-}  // namespace canzona
+}  // namespace canzona::rules

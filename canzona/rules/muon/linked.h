@@ -9,7 +9,7 @@
 #include "canzona/rules/muon/links.h"
 #include "canzona/rules/rule.h"
 
-namespace canzona {
+namespace canzona::rules {
 
 // The owner gets these: the blend and the gradient where the second moment
 // needs them, and the weights where they are constrained, otherwise no data;
@@ -40,4 +40,4 @@ void run_links(Engine& engine, const MuonLinks& links, const LinkedInput& in,
                Matrices out, const Apply& moved, const Orthogonalize& factor,
                const LinkedStore* store = nullptr);
 
-}  // namespace canzona
+}  // namespace canzona::rules

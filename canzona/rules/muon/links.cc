@@ -5,7 +5,7 @@
 #include "canzona/base/text.h"
 #include "canzona/rules/options.h"
 
-namespace canzona {
+namespace canzona::rules {
 namespace {
 
 MuonLinks::Moment moment_of(const std::string& word) {
@@ -159,4 +159,4 @@ std::vector<OptionFact> muon_link_options() {
   };
 }
 
-}  // namespace canzona
+}  // namespace canzona::rules

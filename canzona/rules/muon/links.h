@@ -13,7 +13,7 @@
 
 #include "canzona/rules/facts.h"
 
-namespace canzona {
+namespace canzona::rules {
 
 struct MuonLinks {
   enum class Moment { kNone, kNorMuon, kAdaMuon, kNamo };
@@ -64,4 +64,4 @@ void require_muon_links(const RuleOptions& in_force);
 // The options of the links.
 std::vector<OptionFact> muon_link_options();
 
-}  // namespace canzona
+}  // namespace canzona::rules

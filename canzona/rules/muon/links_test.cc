@@ -7,7 +7,7 @@
 #include "canzona/base/error.h"
 #include "canzona/rules/muon/facts.h"
 
-namespace canzona::muon_links_test {
+namespace canzona::rules::muon_links_test {
 namespace {
 
 using testing::HasSubstr;
@@ -105,4 +105,4 @@ TEST(MuonLinks, APresetSetsWhatItsReferenceComputes) {
 }
 
 }  // namespace
-}  // namespace canzona::muon_links_test
+}  // namespace canzona::rules::muon_links_test

@@ -11,7 +11,7 @@
 #include "canzona/rules/options.h"
 #include "canzona/rules/runs.h"
 
-namespace canzona {
+namespace canzona::rules {
 namespace {
 
 // The standard form computes both halves of symmetric matrices, the others one.
@@ -363,4 +363,4 @@ std::unique_ptr<SharedTransform> share_newton_schulz(
                                               way, shape, seat);
 }
 
-}  // namespace canzona
+}  // namespace canzona::rules

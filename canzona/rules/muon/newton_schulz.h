@@ -16,7 +16,7 @@
 #include "canzona/rules/muon/facts.h"
 #include "canzona/rules/strips.h"
 
-namespace canzona {
+namespace canzona::rules {
 
 // The precision of the computation, and where the Gram form restarts.
 struct NewtonSchulzNumbers {
@@ -63,4 +63,4 @@ std::unique_ptr<SharedTransform> share_newton_schulz(
     Engine& engine, Arena& arena, const NewtonSchulzPlan& plan, MuonWay way,
     MatrixShape shape, const TeamSeat& seat);
 
-}  // namespace canzona
+}  // namespace canzona::rules

@@ -9,7 +9,7 @@
 #include "canzona/rules/runs.h"
 #include "canzona/rules/test_device.h"
 
-namespace canzona::newton_schulz_cuda_test {
+namespace canzona::rules::newton_schulz_cuda_test {
 namespace {
 
 struct Variant {
@@ -271,4 +271,4 @@ INSTANTIATE_TEST_SUITE_P(Forms, NewtonSchulzOnGpu,
                          });
 
 }  // namespace
-}  // namespace canzona::newton_schulz_cuda_test
+}  // namespace canzona::rules::newton_schulz_cuda_test

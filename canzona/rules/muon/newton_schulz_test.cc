@@ -8,7 +8,7 @@
 #include "canzona/base/text.h"
 #include "canzona/rules/muon/test_stress.h"
 
-namespace canzona::muon_newton_schulz_test {
+namespace canzona::rules::muon_newton_schulz_test {
 namespace {
 
 constexpr const char* kForms[] = {"standard", "symmetric", "gram"};
@@ -460,4 +460,4 @@ TEST(NewtonSchulz, D6SchattenNormStandsHardMatrices) {
 }
 
 }  // namespace
-}  // namespace canzona::muon_newton_schulz_test
+}  // namespace canzona::rules::muon_newton_schulz_test

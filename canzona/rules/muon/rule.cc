@@ -12,7 +12,7 @@
 #include "canzona/rules/options.h"
 #include "canzona/rules/runs.h"
 
-namespace canzona {
+namespace canzona::rules {
 namespace {
 
 Blend blend_of(const RuleOptions& options) {
@@ -366,4 +366,4 @@ std::unique_ptr<Rule> make_muon_rule(const RuleOptions& given, DType dtype) {
   return std::make_unique<MuonRule>(options, dtype);
 }
 
-}  // namespace canzona
+}  // namespace canzona::rules

@@ -8,7 +8,7 @@
 #include "canzona/rules/test_matrices.h"
 #include "canzona/rules/test_steps.h"
 
-namespace canzona::muon_rule_test {
+namespace canzona::rules::muon_rule_test {
 namespace {
 
 using ::testing::DoubleNear;
@@ -351,4 +351,4 @@ TEST(MuonRule, KnowsFourFormsOfDecay) {
 }
 
 }  // namespace
-}  // namespace canzona::muon_rule_test
+}  // namespace canzona::rules::muon_rule_test

@@ -5,7 +5,7 @@
 #include "canzona/rules/muon/newton_schulz.h"
 #include "canzona/rules/muon/test_stress.h"
 
-namespace canzona::stress_test {
+namespace canzona::rules::stress_test {
 namespace {
 
 struct Worst {
@@ -119,4 +119,4 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 }  // namespace
-}  // namespace canzona::stress_test
+}  // namespace canzona::rules::stress_test

@@ -8,7 +8,7 @@
 #include "canzona/rules/rule.h"
 #include "canzona/rules/test_steps.h"
 
-namespace canzona::muon_strips_bits_test {
+namespace canzona::rules::muon_strips_bits_test {
 namespace {
 
 // Numbers in (-2, 2) that are the same on every machine.
@@ -97,12 +97,12 @@ TEST(MuonStripsBits, FusedStagedAndBatchedStepsGiveTheSame) {
           fused.step_whole(*engine, one, 0.01);
           stack.step_whole(*engine, grad, 0.01);
           ASSERT_EQ(staged.weights, fused.weights)
-              << precision << " " << form << " " << to_string(dims);
+              << precision << " " << form << " " << canzona::to_string(dims);
           stack.weights.resize(static_cast<size_t>(count));
           ASSERT_EQ(staged.weights, stack.weights)
-              << precision << " " << form << " " << to_string(dims);
+              << precision << " " << form << " " << canzona::to_string(dims);
         }
 }
 
 }  // namespace
-}  // namespace canzona::muon_strips_bits_test
+}  // namespace canzona::rules::muon_strips_bits_test

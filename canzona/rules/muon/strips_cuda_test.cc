@@ -10,7 +10,7 @@
 #include "canzona/rules/test_device.h"
 #include "canzona/rules/test_team.h"
 
-namespace canzona::muon_strips_cuda_test {
+namespace canzona::rules::muon_strips_cuda_test {
 namespace {
 
 constexpr const char* kForms[] = {"standard", "symmetric", "gram"};
@@ -208,4 +208,4 @@ TEST(MuonTeamsOnGpu, HaveTheBitsOfOneRankInFp64) {
 }
 
 }  // namespace
-}  // namespace canzona::muon_strips_cuda_test
+}  // namespace canzona::rules::muon_strips_cuda_test

@@ -10,7 +10,7 @@
 #include "canzona/rules/strips.h"
 #include "canzona/rules/test_team.h"
 
-namespace canzona::muon_strips_test {
+namespace canzona::rules::muon_strips_test {
 namespace {
 
 constexpr const char* kForms[] = {"standard", "symmetric", "gram"};
@@ -181,4 +181,4 @@ TEST(MuonTeams, NoneWithOneStripAndNoneOfARuleThatSaysNothing) {
 }
 
 }  // namespace
-}  // namespace canzona::muon_strips_test
+}  // namespace canzona::rules::muon_strips_test

@@ -11,7 +11,7 @@
 #include "canzona/rules/muon/facts.h"
 #include "canzona/rules/test_matrices.h"
 
-namespace canzona {
+namespace canzona::rules {
 
 struct StressCase {
   std::string name;
@@ -177,4 +177,4 @@ inline double stress_tolerance(const std::vector<Coefficients>& steps,
   return 4e-3 + 4 * slope * unit;
 }
 
-}  // namespace canzona
+}  // namespace canzona::rules

@@ -10,7 +10,7 @@
 #include "canzona/rules/muon/facts.h"
 #include "canzona/rules/test_matrices.h"
 
-namespace canzona {
+namespace canzona::rules {
 
 template <class Real>
 inline constexpr DType kTypeOf = sizeof(Real) == 8 ? DType::kFp64
@@ -139,4 +139,4 @@ double relative_distance(const std::vector<Real>& a,
   return size == 0 ? std::sqrt(difference) : std::sqrt(difference / size);
 }
 
-}  // namespace canzona
+}  // namespace canzona::rules

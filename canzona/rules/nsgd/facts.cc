@@ -2,7 +2,7 @@
 
 #include "canzona/rules/options.h"
 
-namespace canzona {
+namespace canzona::rules {
 namespace {
 
 // At the owner: square and add, then scale.
@@ -45,4 +45,4 @@ RuleEntry nsgd_entry() {
           {{"tiny", "0.003"}, {"small", "0.002"}}};
 }
 
-}  // namespace canzona
+}  // namespace canzona::rules

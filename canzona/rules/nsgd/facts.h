@@ -5,7 +5,7 @@
 
 #include "canzona/rules/facts.h"
 
-namespace canzona {
+namespace canzona::rules {
 
 class NsgdFacts final : public RuleFacts {
  public:
@@ -23,4 +23,4 @@ class NsgdFacts final : public RuleFacts {
 
 RuleEntry nsgd_entry();
 
-}  // namespace canzona
+}  // namespace canzona::rules

@@ -4,7 +4,7 @@
 
 #include "canzona/base/error.h"
 
-namespace canzona::nsgd_facts_test {
+namespace canzona::rules::nsgd_facts_test {
 namespace {
 
 TEST(NsgdFacts, KeepsItsMomentumWithTheShard) {
@@ -25,4 +25,4 @@ TEST(NsgdFacts, RefusesMoreMomentumThanThereIs) {
 }
 
 }  // namespace
-}  // namespace canzona::nsgd_facts_test
+}  // namespace canzona::rules::nsgd_facts_test

@@ -7,7 +7,7 @@
 #include "canzona/rules/options.h"
 #include "canzona/rules/runs.h"
 
-namespace canzona {
+namespace canzona::rules {
 namespace {
 
 class NsgdRule final : public RuleOf<NsgdFacts> {
@@ -60,4 +60,4 @@ std::unique_ptr<Rule> make_nsgd_rule(const RuleOptions& options, DType dtype) {
   return std::make_unique<NsgdRule>(options, dtype);
 }
 
-}  // namespace canzona
+}  // namespace canzona::rules

@@ -4,7 +4,7 @@
 
 #include "canzona/rules/test_steps.h"
 
-namespace canzona::nsgd_rule_test {
+namespace canzona::rules::nsgd_rule_test {
 namespace {
 
 TEST(NsgdRule, MovesEveryMatrixByTheLearningRate) {
@@ -34,4 +34,4 @@ TEST(NsgdRule, StandsStillWithoutAGradient) {
 }
 
 }  // namespace
-}  // namespace canzona::nsgd_rule_test
+}  // namespace canzona::rules::nsgd_rule_test

@@ -7,7 +7,7 @@
 #include "canzona/rules/shampoo/roots.h"
 #include "canzona/rules/together.h"
 
-namespace canzona {
+namespace canzona::rules {
 namespace {
 
 // With b3 = b1 the blend is the average itself; otherwise it is the average
@@ -426,4 +426,4 @@ void BatchStep::for_each_counter(const Chunk& chunk, Matrices together,
   }
 }
 
-}  // namespace canzona
+}  // namespace canzona::rules

@@ -12,7 +12,7 @@
 #include "canzona/rules/rule.h"
 #include "canzona/rules/shampoo/facts.h"
 
-namespace canzona {
+namespace canzona::rules {
 
 // Computes new inverse roots for factors of one axis; on failure keeps the old
 // root and counts the failure (refresh.h). At most kMostTogether.
@@ -109,4 +109,4 @@ class BatchStep {
   Run out_;
 };
 
-}  // namespace canzona
+}  // namespace canzona::rules

@@ -6,7 +6,7 @@
 
 #include "canzona/base/error.h"
 
-namespace canzona::shampoo_blocks_test {
+namespace canzona::rules::shampoo_blocks_test {
 namespace {
 
 using Shape = std::vector<int64_t>;
@@ -59,4 +59,4 @@ TEST(MergeSizes, RefusesMoreAxesThanItHasRoomFor) {
 }
 
 }  // namespace
-}  // namespace canzona::shampoo_blocks_test
+}  // namespace canzona::rules::shampoo_blocks_test

@@ -10,7 +10,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 
-namespace canzona {
+namespace canzona::rules {
 namespace {
 
 // Taken from NVIDIA's Emerging-Optimizers.
@@ -305,7 +305,7 @@ ShampooOptions::ShampooOptions(const RuleOptions& given)
                                         {"adam", Grafting::kAdam}})),
       grafting_beta2(real_option(in_force, "grafting_beta2")),
       grafting_epsilon(real_option(in_force, "grafting_epsilon")),
-      splits_products(canzona::splits_products(in_force)) {
+      splits_products(rules::splits_products(in_force)) {
   for (int axis = 0; axis < 2; ++axis)
     power(2, axis);  // throws if the root method cannot compute it
 }
@@ -572,4 +572,4 @@ RuleEntry shampoo_entry() {
           {short_period()}};
 }
 
-}  // namespace canzona
+}  // namespace canzona::rules

@@ -28,7 +28,7 @@
 #include "canzona/rules/facts.h"
 #include "canzona/rules/options.h"
 
-namespace canzona {
+namespace canzona::rules {
 
 // Shampoo's options: how it cuts blocks, how it takes inverse roots (computed
 // in roots.h), and the rest.
@@ -249,4 +249,4 @@ class ShampooFacts final : public RuleFacts {
 
 RuleEntry shampoo_entry();
 
-}  // namespace canzona
+}  // namespace canzona::rules

@@ -6,7 +6,7 @@
 
 #include "canzona/base/error.h"
 
-namespace canzona::shampoo_facts_test {
+namespace canzona::rules::shampoo_facts_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -251,4 +251,4 @@ TEST(ShampooFacts, TellsPeriodAndPhases) {
 }
 
 }  // namespace
-}  // namespace canzona::shampoo_facts_test
+}  // namespace canzona::rules::shampoo_facts_test

@@ -7,7 +7,7 @@
 #include "canzona/rules/shampoo/batch_step.h"
 #include "canzona/rules/together.h"
 
-namespace canzona {
+namespace canzona::rules {
 namespace {
 
 class HelpedShampoo : public HelpedTransform {
@@ -156,4 +156,4 @@ std::unique_ptr<SharedTransform> help_shampoo(Engine& engine,
   return std::make_unique<ShampooHelper>(engine, options, dims, layout, dtype);
 }
 
-}  // namespace canzona
+}  // namespace canzona::rules

@@ -10,7 +10,7 @@
 #include "canzona/rules/shampoo/facts.h"
 #include "canzona/rules/strips.h"
 
-namespace canzona {
+namespace canzona::rules {
 
 // The owner is member 0 of two, the helper member 1. Requires a layout with a
 // helped axis; the engine and the options must outlive the transform.
@@ -20,4 +20,4 @@ std::unique_ptr<SharedTransform> help_shampoo(Engine& engine,
                                               const TeamSeat& seat,
                                               DType dtype);
 
-}  // namespace canzona
+}  // namespace canzona::rules

@@ -7,7 +7,7 @@
 #include "canzona/linalg/test_remote_engine.h"
 #include "canzona/rules/test_team_steps.h"
 
-namespace canzona::shampoo_helper_test {
+namespace canzona::rules::shampoo_helper_test {
 namespace {
 
 using namespace team_steps;
@@ -69,4 +69,4 @@ TEST(ShampooHelper, IsForMatricesOfOneBlockWithTwoFactors) {
 }
 
 }  // namespace
-}  // namespace canzona::shampoo_helper_test
+}  // namespace canzona::rules::shampoo_helper_test

@@ -4,7 +4,7 @@
 
 #include <set>
 
-namespace canzona::shampoo_layout_test {
+namespace canzona::rules::shampoo_layout_test {
 namespace {
 
 using Shape = std::vector<int64_t>;
@@ -89,4 +89,4 @@ TEST(ShampooLayout, HasNoPlaceForWhatIsNotKept) {
 }
 
 }  // namespace
-}  // namespace canzona::shampoo_layout_test
+}  // namespace canzona::rules::shampoo_layout_test

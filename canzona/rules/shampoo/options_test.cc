@@ -4,7 +4,7 @@
 
 #include "canzona/base/error.h"
 
-namespace canzona::shampoo_options_test {
+namespace canzona::rules::shampoo_options_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -170,4 +170,4 @@ TEST(ShampooOptions, MultiplyAsTheDeviceDoesBest) {
 }
 
 }  // namespace
-}  // namespace canzona::shampoo_options_test
+}  // namespace canzona::rules::shampoo_options_test

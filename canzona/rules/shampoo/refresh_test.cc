@@ -8,7 +8,7 @@
 
 #include "canzona/rules/test_steps.h"
 
-namespace canzona::refresh_test {
+namespace canzona::rules::refresh_test {
 namespace {
 
 using ::testing::AllOf;
@@ -219,4 +219,4 @@ TEST(ShampooRefresh, TellsWhichTensorOfABatch) {
 }
 
 }  // namespace
-}  // namespace canzona::refresh_test
+}  // namespace canzona::rules::refresh_test

@@ -8,7 +8,7 @@
 #include "canzona/base/check.h"
 #include "canzona/rules/runs.h"
 
-namespace canzona {
+namespace canzona::rules {
 
 CoupledIteration::CoupledIteration(Engine& engine, ConstMatrices b,
                                    std::span<const double> z, int64_t p)
@@ -446,4 +446,4 @@ void inverse_roots(Engine& engine, Matrices x, ConstMatrices a,
   });
 }
 
-}  // namespace canzona
+}  // namespace canzona::rules

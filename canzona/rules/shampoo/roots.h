@@ -15,7 +15,7 @@
 #include "canzona/rules/shampoo/facts.h"
 #include "canzona/rules/together.h"
 
-namespace canzona {
+namespace canzona::rules {
 
 class CoupledIteration {
  public:
@@ -81,4 +81,4 @@ void inverse_roots(Engine& engine, Matrices x, ConstMatrices a,
                    InversePower power, const RootOptions& options,
                    std::span<RootStatus> statuses);
 
-}  // namespace canzona
+}  // namespace canzona::rules

@@ -10,7 +10,7 @@
 #include "canzona/rules/test_device.h"
 #include "canzona/rules/test_matrices.h"
 
-namespace canzona::roots_cuda_test {
+namespace canzona::rules::roots_cuda_test {
 namespace {
 
 constexpr int64_t kSide = 576;  // products of this size are split
@@ -72,4 +72,4 @@ TEST(CudaInverseRoot, LosesADigitAtMostBySplitProducts) {
 }
 
 }  // namespace
-}  // namespace canzona::roots_cuda_test
+}  // namespace canzona::rules::roots_cuda_test

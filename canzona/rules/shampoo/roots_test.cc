@@ -6,7 +6,7 @@
 
 #include "canzona/rules/test_matrices.h"
 
-namespace canzona::roots_test {
+namespace canzona::rules::roots_test {
 namespace {
 
 using ::testing::DoubleNear;
@@ -335,4 +335,4 @@ TEST(InverseRoot, AcceptsAnIterationThatCameNear) {
 }
 
 }  // namespace
-}  // namespace canzona::roots_test
+}  // namespace canzona::rules::roots_test

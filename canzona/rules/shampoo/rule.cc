@@ -8,7 +8,7 @@
 #include "canzona/rules/shampoo/helper.h"
 #include "canzona/rules/together.h"
 
-namespace canzona {
+namespace canzona::rules {
 namespace {
 
 // Returns the decay term of the direction, as a multiple of the weights.
@@ -110,4 +110,4 @@ std::unique_ptr<Rule> make_shampoo_rule(const RuleOptions& options,
   return std::make_unique<ShampooRule>(options, dtype);
 }
 
-}  // namespace canzona
+}  // namespace canzona::rules

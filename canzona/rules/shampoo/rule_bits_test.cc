@@ -7,7 +7,7 @@
 #include "canzona/rules/test_matrices.h"
 #include "canzona/rules/test_steps.h"
 
-namespace canzona::rule_bits_test {
+namespace canzona::rules::rule_bits_test {
 namespace {
 
 constexpr double kRate = 0.01;
@@ -221,4 +221,4 @@ TEST(ShampooPhases, SpreadRefreshesOverThePeriod) {
 }
 
 }  // namespace
-}  // namespace canzona::rule_bits_test
+}  // namespace canzona::rules::rule_bits_test

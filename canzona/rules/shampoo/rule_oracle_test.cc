@@ -7,7 +7,7 @@
 #include "canzona/rules/test_matrices.h"
 #include "canzona/rules/test_steps.h"
 
-namespace canzona::rule_oracle_test {
+namespace canzona::rules::rule_oracle_test {
 namespace {
 
 // A^(-exponent) of a symmetric matrix.
@@ -251,4 +251,4 @@ TEST(ShampooOracle, AgreesBlockByBlock) {
 }
 
 }  // namespace
-}  // namespace canzona::rule_oracle_test
+}  // namespace canzona::rules::rule_oracle_test

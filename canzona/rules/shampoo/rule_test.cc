@@ -8,7 +8,7 @@
 #include "canzona/rules/test_matrices.h"
 #include "canzona/rules/test_steps.h"
 
-namespace canzona::shampoo_rule_test {
+namespace canzona::rules::shampoo_rule_test {
 namespace {
 
 using ::testing::DoubleNear;
@@ -413,4 +413,4 @@ TEST(ShampooDecay, L2IsAGradient) {
 }
 
 }  // namespace
-}  // namespace canzona::shampoo_rule_test
+}  // namespace canzona::rules::shampoo_rule_test

@@ -7,7 +7,7 @@
 
 #include "canzona/rules/runs.h"
 
-namespace canzona {
+namespace canzona::rules {
 namespace {
 
 Matrices like(Arena& arena, Matrices m, DType dtype) {
@@ -350,4 +350,4 @@ void BasisSearch::require_vectors() {
     if (!finite[i]) fail(i, "vectors that are not finite");
 }
 
-}  // namespace canzona
+}  // namespace canzona::rules

@@ -16,7 +16,7 @@
 #include "canzona/rules/soap/facts.h"
 #include "canzona/rules/together.h"
 
-namespace canzona {
+namespace canzona::rules {
 
 struct BasisTask {
   ConstMatrices factor;  // symmetric and finite
@@ -103,4 +103,4 @@ class BasisSearch {
   PerTensor<State> states_;
 };
 
-}  // namespace canzona
+}  // namespace canzona::rules

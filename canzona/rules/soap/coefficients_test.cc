@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-namespace canzona::soap_coefficients_test {
+namespace canzona::rules::soap_coefficients_test {
 namespace {
 
 SoapOptions with(const RuleOptions& given) {
@@ -128,4 +128,4 @@ TEST(SoapCoefficients, OfGraftingAreThoseOfTheOtherRule) {
 }
 
 }  // namespace
-}  // namespace canzona::soap_coefficients_test
+}  // namespace canzona::rules::soap_coefficients_test

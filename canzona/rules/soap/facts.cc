@@ -8,7 +8,7 @@
 #include "canzona/rules/options.h"
 #include "canzona/rules/strips.h"
 
-namespace canzona {
+namespace canzona::rules {
 namespace {
 
 AxisSizes sizes_of(std::span<const int64_t> dims) {
@@ -105,7 +105,7 @@ int SoapLayout::helped_axis(const SoapOptions& options) const {
   const bool looks_at_update =
       options.normalizes_update || options.max_update_rms > 0;
   if (looks_at_update || options.gather_fields() > 1) return -1;
-  return canzona::helped_axis(factors_);
+  return rules::helped_axis(factors_);
 }
 
 namespace {
@@ -391,4 +391,4 @@ RuleEntry soap_entry() {
           {short_period()}};
 }
 
-}  // namespace canzona
+}  // namespace canzona::rules

@@ -24,7 +24,7 @@
 #include "canzona/rules/blocks.h"
 #include "canzona/rules/facts.h"
 
-namespace canzona {
+namespace canzona::rules {
 
 // SOAP's options and presets, and their parsed values.
 //
@@ -214,4 +214,4 @@ inline int64_t soap_helper_factor_bytes(const SoapOptions& soap, int64_t side,
 
 RuleEntry soap_entry();
 
-}  // namespace canzona
+}  // namespace canzona::rules

@@ -4,7 +4,7 @@
 
 #include "canzona/base/error.h"
 
-namespace canzona::soap_facts_test {
+namespace canzona::rules::soap_facts_test {
 namespace {
 
 using ::testing::AllOf;
@@ -371,4 +371,4 @@ TEST(SoapFacts, SharesStatesBetweenMembers) {
 }
 
 }  // namespace
-}  // namespace canzona::soap_facts_test
+}  // namespace canzona::rules::soap_facts_test

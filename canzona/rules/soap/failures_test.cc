@@ -7,7 +7,7 @@
 #include "canzona/rules/test_matrices.h"
 #include "canzona/rules/test_steps.h"
 
-namespace canzona::failures_test {
+namespace canzona::rules::failures_test {
 namespace {
 
 using ::testing::AllOf;
@@ -208,4 +208,4 @@ TEST_F(SoapFailures, D7CholeskyQrFallsBackOnHouseholder) {
 }
 
 }  // namespace
-}  // namespace canzona::failures_test
+}  // namespace canzona::rules::failures_test

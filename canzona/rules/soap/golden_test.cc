@@ -3,7 +3,7 @@
 
 #include "canzona/rules/test_steps.h"
 
-namespace canzona::soap_golden_test {
+namespace canzona::rules::soap_golden_test {
 namespace {
 
 using Values = std::vector<double>;
@@ -139,4 +139,4 @@ TEST(SoapGolden, MetaByQr) {
 }
 
 }  // namespace
-}  // namespace canzona::soap_golden_test
+}  // namespace canzona::rules::soap_golden_test

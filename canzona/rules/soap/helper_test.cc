@@ -8,7 +8,7 @@
 #include "canzona/rules/soap/facts.h"
 #include "canzona/rules/test_team_steps.h"
 
-namespace canzona::soap_helper_test {
+namespace canzona::rules::soap_helper_test {
 namespace {
 
 using namespace team_steps;
@@ -61,4 +61,4 @@ TEST(SoapHelper, OnADeviceGivesTheBitsOfOneRank) {
 }
 
 }  // namespace
-}  // namespace canzona::soap_helper_test
+}  // namespace canzona::rules::soap_helper_test

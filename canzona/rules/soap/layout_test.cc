@@ -4,7 +4,7 @@
 
 #include "canzona/base/error.h"
 
-namespace canzona::soap_layout_test {
+namespace canzona::rules::soap_layout_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -59,4 +59,4 @@ TEST(SoapLayout, GivesALongSideNoFactorWhereItIsNotCut) {
 }
 
 }  // namespace
-}  // namespace canzona::soap_layout_test
+}  // namespace canzona::rules::soap_layout_test

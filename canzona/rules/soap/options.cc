@@ -7,7 +7,7 @@
 #include "canzona/rules/options.h"
 #include "canzona/rules/soap/facts.h"
 
-namespace canzona {
+namespace canzona::rules {
 namespace {
 
 constexpr const char* kOnOff = "on|off";
@@ -328,4 +328,4 @@ SoapOptions read_soap_options(const RuleOptions& in_force) {
   return soap;
 }
 
-}  // namespace canzona
+}  // namespace canzona::rules

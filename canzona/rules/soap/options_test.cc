@@ -4,7 +4,7 @@
 
 #include "canzona/base/error.h"
 
-namespace canzona::soap_options_test {
+namespace canzona::rules::soap_options_test {
 namespace {
 
 using ::testing::AllOf;
@@ -122,4 +122,4 @@ TEST(SoapOptions, RefuseContradictions) {
 }
 
 }  // namespace
-}  // namespace canzona::soap_options_test
+}  // namespace canzona::rules::soap_options_test

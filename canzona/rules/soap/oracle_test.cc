@@ -9,7 +9,7 @@
 #include "canzona/rules/test_matrices.h"
 #include "canzona/rules/test_steps.h"
 
-namespace canzona::oracle_test {
+namespace canzona::rules::oracle_test {
 namespace {
 
 constexpr double kRate = 0x1p-6;
@@ -376,4 +376,4 @@ TEST(SoapOracle, FollowsRotations) {
 }
 
 }  // namespace
-}  // namespace canzona::oracle_test
+}  // namespace canzona::rules::oracle_test

@@ -11,7 +11,7 @@
 #include "canzona/rules/soap/update.h"
 #include "canzona/rules/together.h"
 
-namespace canzona {
+namespace canzona::rules {
 namespace {
 
 DecayOptions soap_decay(const RuleOptions& options) {
@@ -253,4 +253,4 @@ std::unique_ptr<Rule> make_soap_rule(const RuleOptions& options, DType dtype) {
   return std::make_unique<SoapRule>(options, dtype);
 }
 
-}  // namespace canzona
+}  // namespace canzona::rules

@@ -8,7 +8,7 @@
 #include "canzona/rules/test_matrices.h"
 #include "canzona/rules/test_steps.h"
 
-namespace canzona::soap_rule_test {
+namespace canzona::rules::soap_rule_test {
 namespace {
 
 using ::testing::Each;
@@ -334,4 +334,4 @@ TEST(SoapRule, IsAdamBeforeItsFirstBasis) {
 }
 
 }  // namespace
-}  // namespace canzona::soap_rule_test
+}  // namespace canzona::rules::soap_rule_test

@@ -5,7 +5,7 @@
 #include "canzona/rules/test_matrices.h"
 #include "canzona/rules/test_steps.h"
 
-namespace canzona::shapes_test {
+namespace canzona::rules::shapes_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -217,4 +217,4 @@ TEST(SoapShapes, RefusesMoreAxesThanItCanTake) {
 }
 
 }  // namespace
-}  // namespace canzona::shapes_test
+}  // namespace canzona::rules::shapes_test

@@ -7,7 +7,7 @@
 #include "canzona/rules/runs.h"
 #include "canzona/rules/together.h"
 
-namespace canzona {
+namespace canzona::rules {
 
 SoapStrips soap_strips(MatrixShape shape, const SoapCut& cut,
                        const TeamSeat& seat) {
@@ -525,4 +525,4 @@ std::unique_ptr<SharedTransform> help_soap(Engine& engine, Arena& arena,
   return std::make_unique<SoapHelper>(engine, soap, layout, dtype);
 }
 
-}  // namespace canzona
+}  // namespace canzona::rules

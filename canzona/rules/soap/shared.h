@@ -9,7 +9,7 @@
 #include "canzona/rules/soap/update.h"
 #include "canzona/rules/strips.h"
 
-namespace canzona {
+namespace canzona::rules {
 
 // A matrix with one factor is cut into strips along the other side. The
 // factor's statistics are the sum over strips by the binary tree; everything
@@ -74,4 +74,4 @@ std::unique_ptr<SharedTransform> help_soap(Engine& engine, Arena& arena,
                                            const SoapLayout& layout,
                                            const TeamSeat& seat, DType dtype);
 
-}  // namespace canzona
+}  // namespace canzona::rules

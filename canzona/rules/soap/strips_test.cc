@@ -15,7 +15,7 @@
 #include "canzona/rules/test_team.h"
 #include "canzona/rules/test_team_steps.h"
 
-namespace canzona::soap_strips_test {
+namespace canzona::rules::soap_strips_test {
 namespace {
 
 using namespace team_steps;
@@ -208,4 +208,4 @@ TEST(SoapStrips, KeepABasisWhoseSuccessorFails) {
 }
 
 }  // namespace
-}  // namespace canzona::soap_strips_test
+}  // namespace canzona::rules::soap_strips_test

@@ -6,7 +6,7 @@
 #include "canzona/rules/runs.h"
 #include "canzona/rules/together.h"
 
-namespace canzona {
+namespace canzona::rules {
 namespace {
 
 // Returns the sum of the weights of an average that keeps `beta` of itself
@@ -444,4 +444,4 @@ void soap_direction(Engine& engine, const SoapOptions& soap,
   BlockStep(engine, soap, call, blocks).direction();
 }
 
-}  // namespace canzona
+}  // namespace canzona::rules

@@ -12,7 +12,7 @@
 #include "canzona/rules/soap/basis.h"
 #include "canzona/rules/soap/facts.h"
 
-namespace canzona {
+namespace canzona::rules {
 
 // The coefficients of the moments and of their quotient.
 AdamCoefficients soap_adam(const SoapOptions& soap, int64_t updates);
@@ -114,4 +114,4 @@ void soap_take_bases(Engine& engine, const SoapFactor& kept,
 void soap_direction(Engine& engine, const SoapOptions& soap,
                     const SoapCall& call, const SoapBlockRuns& blocks);
 
-}  // namespace canzona
+}  // namespace canzona::rules

@@ -11,7 +11,7 @@
 #include "canzona/base/text.h"
 #include "canzona/rules/runs.h"
 
-namespace canzona {
+namespace canzona::runtime {
 namespace {
 
 // The options in force are part of the plan: another device would run a
@@ -147,4 +147,4 @@ int64_t CallerGradients::likeness() const {
   return static_cast<int64_t>(sum & kMask);
 }
 
-}  // namespace canzona
+}  // namespace canzona::runtime

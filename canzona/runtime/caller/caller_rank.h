@@ -16,7 +16,7 @@
 #include "canzona/runtime/step/gradient_check.h"
 #include "canzona/runtime/step/matrix_stages.h"
 
-namespace canzona {
+namespace canzona::runtime {
 
 // Memory of a caller for steps (caller_step.h): all of it is the engine's
 // memory, none of it is owned here.
@@ -139,4 +139,4 @@ class CallerGradients {
   GradientRuns runs_;
 };
 
-}  // namespace canzona
+}  // namespace canzona::runtime

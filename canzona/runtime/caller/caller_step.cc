@@ -12,7 +12,7 @@
 #include "canzona/runtime/caller/caller_rank.h"
 #include "canzona/runtime/caller/caller_updates.h"
 
-namespace canzona {
+namespace canzona::runtime {
 namespace {
 
 constexpr int64_t kRoomAlignment = 64;
@@ -475,4 +475,4 @@ CallerOutcome CallerStep::outcome() {
                       : std::numeric_limits<double>::infinity()};
 }
 
-}  // namespace canzona
+}  // namespace canzona::runtime

@@ -51,7 +51,7 @@
 #include "canzona/plan/storage/storage_schedule.h"
 #include "canzona/runtime/caller/caller_rank.h"
 
-namespace canzona {
+namespace canzona::runtime {
 
 struct CallerOutcome {
   bool skipped = false;
@@ -155,4 +155,4 @@ class CallerStep {
   std::unique_ptr<Parts> parts_;
 };
 
-}  // namespace canzona
+}  // namespace canzona::runtime

@@ -10,7 +10,7 @@
 #include "canzona/runtime/caller/caller_step.h"
 #include "canzona/runtime/caller/test_caller.h"
 
-namespace canzona::caller_step_cuda_test {
+namespace canzona::runtime::caller_step_cuda_test {
 namespace {
 
 StoragePlan gpu_plan(const std::string& rule, const MeshAxes& axes, DType wire,
@@ -258,4 +258,4 @@ TEST_F(CudaCallerStep, HasTheSameBitsWhereRanksShareMatrices) {
 }
 
 }  // namespace
-}  // namespace canzona::caller_step_cuda_test
+}  // namespace canzona::runtime::caller_step_cuda_test

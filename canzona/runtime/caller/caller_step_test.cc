@@ -13,7 +13,7 @@
 #include "canzona/plan/storage/test_storage.h"
 #include "canzona/runtime/caller/test_caller.h"
 
-namespace canzona::caller_step_test {
+namespace canzona::runtime::caller_step_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -429,4 +429,4 @@ TEST(CallerStep, NamesWhatIsMissing) {
 }
 
 }  // namespace
-}  // namespace canzona::caller_step_test
+}  // namespace canzona::runtime::caller_step_test

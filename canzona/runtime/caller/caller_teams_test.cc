@@ -7,7 +7,7 @@
 #include "canzona/plan/storage/test_storage.h"
 #include "canzona/runtime/caller/test_caller.h"
 
-namespace canzona::caller_teams_test {
+namespace canzona::runtime::caller_teams_test {
 namespace {
 
 struct Shared {
@@ -143,4 +143,4 @@ INSTANTIATE_TEST_SUITE_P(CallerStep, SharedMatrices,
                          [](const auto& shared) { return shared.param.name; });
 
 }  // namespace
-}  // namespace canzona::caller_teams_test
+}  // namespace canzona::runtime::caller_teams_test

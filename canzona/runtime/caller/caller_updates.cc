@@ -8,7 +8,7 @@
 #include "canzona/base/check.h"
 #include "canzona/rules/runs.h"
 
-namespace canzona {
+namespace canzona::runtime {
 namespace {
 
 bool has_all_columns(const Piece& piece, int64_t cols) {
@@ -383,4 +383,4 @@ void CallerUpdates::update_together(const std::vector<ElementTensor>& tensors) {
   }
 }
 
-}  // namespace canzona
+}  // namespace canzona::runtime

@@ -9,7 +9,7 @@
 #include "canzona/runtime/caller/caller_rank.h"
 #include "canzona/runtime/step/round_stages.h"
 
-namespace canzona {
+namespace canzona::runtime {
 
 // How the rows of a shard lie: in groups of `rows` (0: undivided).
 struct RowGroups {
@@ -92,4 +92,4 @@ class CallerUpdates {
   std::vector<Room> rooms_;
 };
 
-}  // namespace canzona
+}  // namespace canzona::runtime

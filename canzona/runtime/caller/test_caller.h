@@ -32,7 +32,7 @@
 #include "canzona/rules/optimizer.h"
 #include "canzona/runtime/caller/caller_step.h"
 
-namespace canzona {
+namespace canzona::runtime {
 
 struct CallerTrial {
   StoragePlan plan;
@@ -586,4 +586,4 @@ inline std::string difference(const CallerResult& a, const CallerResult& b) {
   return text;
 }
 
-}  // namespace canzona
+}  // namespace canzona::runtime

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-namespace canzona::logical_digest_test {
+namespace canzona::runtime::logical_digest_test {
 namespace {
 
 std::string digest_of(const std::vector<float>& values, size_t cut,
@@ -32,4 +32,4 @@ TEST(LogicalDigest, TellsValuePlaceAndName) {
 }
 
 }  // namespace
-}  // namespace canzona::logical_digest_test
+}  // namespace canzona::runtime::logical_digest_test

@@ -18,7 +18,7 @@
 #include "canzona/runtime/gradients.h"
 #include "canzona/runtime/rank_values.h"
 
-namespace canzona {
+namespace canzona::runtime {
 
 uint64_t name_seed(std::string_view name) {
   constexpr size_t kDigits = 16;
@@ -241,4 +241,4 @@ LogicalDigest digest_states(Rank& rank) {
   return digest;
 }
 
-}  // namespace canzona
+}  // namespace canzona::runtime

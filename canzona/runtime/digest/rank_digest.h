@@ -9,7 +9,7 @@
 
 #include "canzona/runtime/rank.h"
 
-namespace canzona {
+namespace canzona::runtime {
 
 // A digest of values by name and logical position, independent of who holds
 // them: the sum over all elements of a hash of (name, position, bits). Ranks
@@ -51,4 +51,4 @@ class LogicalDigest {
 LogicalDigest digest_parameters(Rank& rank);
 LogicalDigest digest_states(Rank& rank);
 
-}  // namespace canzona
+}  // namespace canzona::runtime

@@ -6,7 +6,7 @@
 
 #include "canzona/base/error.h"
 
-namespace canzona {
+namespace canzona::runtime {
 namespace {
 
 constexpr int64_t kInSum = int64_t{1} << 61;
@@ -218,4 +218,4 @@ GradientNumbers GradientCheck::read() {
   return numbers;
 }
 
-}  // namespace canzona
+}  // namespace canzona::runtime

@@ -28,7 +28,7 @@
 #include "canzona/linalg/gradient_numbers.h"
 #include "canzona/runtime/step/step_engines.h"
 
-namespace canzona {
+namespace canzona::runtime {
 
 // A number above the bits of every finite number that says where a gradient was
 // not finite: in a rank's own gradient, which tells more and therefore is
@@ -125,4 +125,4 @@ class GradientCheck {
 inline constexpr std::string_view kLargestLabel = "largest gradient";
 inline constexpr std::string_view kNormLabel = "norm of the gradient";
 
-}  // namespace canzona
+}  // namespace canzona::runtime

@@ -9,7 +9,7 @@
 #include "canzona/runtime/testing/test_plans.h"
 #include "canzona/runtime/testing/test_trial.h"
 
-namespace canzona::gradient_check_test {
+namespace canzona::runtime::gradient_check_test {
 namespace {
 
 using testing::AllOf;
@@ -217,4 +217,4 @@ TEST(Gradients, NeverAnnouncedAreZeros) {
 }
 
 }  // namespace
-}  // namespace canzona::gradient_check_test
+}  // namespace canzona::runtime::gradient_check_test

@@ -7,7 +7,7 @@
 #include "canzona/base/error.h"
 #include "canzona/rules/runs.h"
 
-namespace canzona {
+namespace canzona::runtime {
 
 Run take_floats(Engine& engine, int64_t count) {
   return run_of(engine.arena().take_array<float>(count));
@@ -267,4 +267,4 @@ void MatrixStages::transform_fields(Engine& engine, const UpdateBatch& batch,
                                     .phase = batch.phase});
 }
 
-}  // namespace canzona
+}  // namespace canzona::runtime

@@ -20,7 +20,7 @@
 #include "canzona/rules/rule.h"
 #include "canzona/runtime/step/step_engines.h"
 
-namespace canzona {
+namespace canzona::runtime {
 
 // Views and copies of rectangles, for those who put matrices together.
 
@@ -151,4 +151,4 @@ class MatrixStages {
   const StepEngines& engines_;
 };
 
-}  // namespace canzona
+}  // namespace canzona::runtime

@@ -8,7 +8,7 @@
 #include "canzona/base/error.h"
 #include "canzona/plan/schedule/step_maker.h"
 
-namespace canzona {
+namespace canzona::runtime {
 
 RoundStages::RoundStages(const StoredMatrices& stored,
                          const StepEngines& engines,
@@ -139,4 +139,4 @@ bool RoundStages::is_scaled(const ScheduleEntry& entry) {
          teams_->is_scaled(index(entry.round), index(entry.shared));
 }
 
-}  // namespace canzona
+}  // namespace canzona::runtime

@@ -20,7 +20,7 @@
 #include "canzona/runtime/step/step_engines.h"
 #include "canzona/runtime/step/team_stages.h"
 
-namespace canzona {
+namespace canzona::runtime {
 
 class RoundStages {
  public:
@@ -68,4 +68,4 @@ class RoundStages {
   std::unique_ptr<TeamStages> teams_;              // made when first needed
 };
 
-}  // namespace canzona
+}  // namespace canzona::runtime

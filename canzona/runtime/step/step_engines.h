@@ -15,7 +15,7 @@
 
 #include "canzona/linalg/lanes.h"
 
-namespace canzona {
+namespace canzona::runtime {
 
 struct StepEngines {
   // Without lanes the first engine leads, and the matrices that are whole here
@@ -75,4 +75,4 @@ struct StepEngines {
   }
 };
 
-}  // namespace canzona
+}  // namespace canzona::runtime

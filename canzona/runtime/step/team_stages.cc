@@ -8,7 +8,7 @@
 #include "canzona/rules/runs.h"
 #include "canzona/runtime/step/matrix_stages.h"
 
-namespace canzona {
+namespace canzona::runtime {
 namespace {
 
 bool is_same(const TeamSeat& a, const TeamSeat& b) {
@@ -181,4 +181,4 @@ void TeamStages::run(EntryKind kind, size_t round, size_t team, int segment,
   }
 }
 
-}  // namespace canzona
+}  // namespace canzona::runtime

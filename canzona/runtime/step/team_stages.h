@@ -20,7 +20,7 @@
 #include "canzona/rules/rule.h"
 #include "canzona/rules/strips.h"
 
-namespace canzona {
+namespace canzona::runtime {
 
 // This rank's share of a matrix of a round.
 struct TeamWork {
@@ -87,4 +87,4 @@ class TeamStages {
   std::vector<std::vector<Shared>> rounds_;
 };
 
-}  // namespace canzona
+}  // namespace canzona::runtime

@@ -8,7 +8,7 @@
 #include "canzona/base/text.h"
 #include "canzona/rules/runs.h"
 
-namespace canzona {
+namespace canzona::runtime {
 namespace {
 
 // The schedule's entry that an update executes.
@@ -187,4 +187,4 @@ void ExchangedUpdate::wait(std::optional<Work>& work) {
   if (work) wait_in_step(rank_, *work);
 }
 
-}  // namespace canzona
+}  // namespace canzona::runtime

@@ -13,7 +13,7 @@
 #include "canzona/runtime/step/round_stages.h"
 #include "canzona/runtime/zero/bucket_traffic.h"
 
-namespace canzona {
+namespace canzona::runtime {
 
 // Updates that need no exchange: matrices that are whole on one rank (tp = 1),
 // and AdamW's tensors, of which every rank updates its own run of elements.
@@ -145,4 +145,4 @@ class ExchangedUpdate {
   std::optional<Work> last_in_rooms_;       // of this step or the last one
 };
 
-}  // namespace canzona
+}  // namespace canzona::runtime

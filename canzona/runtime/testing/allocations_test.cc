@@ -8,7 +8,7 @@
 #include "canzona/runtime/testing/test_team_plans.h"
 #include "canzona/runtime/testing/test_trial.h"
 
-namespace canzona::runtime_allocations_test {
+namespace canzona::runtime::runtime_allocations_test {
 namespace {
 
 // Runs on four ranks.
@@ -93,4 +93,4 @@ INSTANTIATE_TEST_SUITE_P(Runtime, EveryStrategyAndRule,
                          });
 
 }  // namespace
-}  // namespace canzona::runtime_allocations_test
+}  // namespace canzona::runtime::runtime_allocations_test

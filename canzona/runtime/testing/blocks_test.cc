@@ -11,7 +11,7 @@
 #include "canzona/runtime/testing/test_fault_trials.h"
 #include "canzona/runtime/testing/test_shared_plans.h"
 
-namespace canzona::blocks_test {
+namespace canzona::runtime::blocks_test {
 namespace {
 
 using ::testing::IsEmpty;
@@ -118,4 +118,4 @@ INSTANTIATE_TEST_SUITE_P(Rules, BlocksOfRule,
                          [](const auto& rule) { return rule.param; });
 
 }  // namespace
-}  // namespace canzona::blocks_test
+}  // namespace canzona::runtime::blocks_test

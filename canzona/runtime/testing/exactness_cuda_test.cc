@@ -8,7 +8,7 @@
 #include "canzona/runtime/testing/test_plans.h"
 #include "canzona/runtime/testing/test_trial.h"
 
-namespace canzona::exactness_cuda_test {
+namespace canzona::runtime::exactness_cuda_test {
 namespace {
 
 class EveryRuleOnGpu : public testing::TestWithParam<std::string> {
@@ -117,4 +117,4 @@ TEST(AdamwOnGpu, HasTheBitsOfTheCpu) {
 }
 
 }  // namespace
-}  // namespace canzona::exactness_cuda_test
+}  // namespace canzona::runtime::exactness_cuda_test

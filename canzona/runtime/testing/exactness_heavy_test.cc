@@ -10,7 +10,7 @@
 #include "canzona/runtime/testing/test_plans.h"
 #include "canzona/runtime/testing/test_trial.h"
 
-namespace canzona::exactness_heavy_test {
+namespace canzona::runtime::exactness_heavy_test {
 namespace {
 
 // Delays by up to two milliseconds, at a different moment on every rank and
@@ -76,4 +76,4 @@ INSTANTIATE_TEST_SUITE_P(Runtime, TwentySteps,
                          });
 
 }  // namespace
-}  // namespace canzona::exactness_heavy_test
+}  // namespace canzona::runtime::exactness_heavy_test

@@ -7,7 +7,7 @@
 #include "canzona/runtime/testing/test_plans.h"
 #include "canzona/runtime/testing/test_trial.h"
 
-namespace canzona::exactness_test {
+namespace canzona::runtime::exactness_test {
 namespace {
 
 struct Digests {
@@ -172,4 +172,4 @@ INSTANTIATE_TEST_SUITE_P(Runtime, EveryRule,
                          [](const auto& of) { return of.param; });
 
 }  // namespace
-}  // namespace canzona::exactness_test
+}  // namespace canzona::runtime::exactness_test

@@ -15,7 +15,7 @@
 #include "canzona/runtime/testing/test_plans.h"
 #include "canzona/runtime/testing/test_team_plans.h"
 
-namespace canzona::fault_trials_heavy_test {
+namespace canzona::runtime::fault_trials_heavy_test {
 namespace {
 
 constexpr uint64_t kTrials = 100;
@@ -135,4 +135,4 @@ TEST(Faults, AtRandomMomentsOfBlocksEndEveryRankInTime) {
 }
 
 }  // namespace
-}  // namespace canzona::fault_trials_heavy_test
+}  // namespace canzona::runtime::fault_trials_heavy_test

@@ -7,7 +7,7 @@
 #include "canzona/runtime/testing/test_fault_trials.h"
 #include "canzona/runtime/testing/test_plans.h"
 
-namespace canzona::fault_trials_test {
+namespace canzona::runtime::fault_trials_test {
 namespace {
 
 using testing::ContainsRegex;
@@ -43,4 +43,4 @@ INSTANTIATE_TEST_SUITE_P(Runtime, FaultAt,
                                           testing::Values(1, 20)));
 
 }  // namespace
-}  // namespace canzona::fault_trials_test
+}  // namespace canzona::runtime::fault_trials_test

@@ -10,7 +10,7 @@
 #include "canzona/runtime/testing/test_plans.h"
 #include "canzona/runtime/testing/test_trial.h"
 
-namespace canzona::runtime_faults_test {
+namespace canzona::runtime::runtime_faults_test {
 namespace {
 
 using testing::AllOf;
@@ -112,4 +112,4 @@ TEST(Deadline, NamesTheRankTheOperationAndTheMicroGroup) {
 }
 
 }  // namespace
-}  // namespace canzona::runtime_faults_test
+}  // namespace canzona::runtime::runtime_faults_test

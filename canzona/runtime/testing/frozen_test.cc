@@ -9,7 +9,7 @@
 #include "canzona/runtime/testing/test_trial.h"
 #include "canzona/shapes/read_model.h"
 
-namespace canzona::frozen_test {
+namespace canzona::runtime::frozen_test {
 namespace {
 
 Model frozen_model() {
@@ -86,4 +86,4 @@ INSTANTIATE_TEST_SUITE_P(Rules, Frozen,
                          testing::Values("muon", "soap", "adamw"));
 
 }  // namespace
-}  // namespace canzona::frozen_test
+}  // namespace canzona::runtime::frozen_test

@@ -13,7 +13,7 @@
 #include "canzona/runtime/testing/test_states.h"
 #include "canzona/runtime/testing/test_trial.h"
 
-namespace canzona::given_storage_test {
+namespace canzona::runtime::given_storage_test {
 namespace {
 
 using Whole = std::map<std::string, std::vector<uint32_t>>;  // bits by name
@@ -156,4 +156,4 @@ INSTANTIATE_TEST_SUITE_P(Rules, GivenStorage,
                          testing::Values("muon", "soap", "shampoo"));
 
 }  // namespace
-}  // namespace canzona::given_storage_test
+}  // namespace canzona::runtime::given_storage_test

@@ -12,7 +12,7 @@
 #include "canzona/runtime/testing/test_shared_plans.h"
 #include "canzona/runtime/testing/test_team_plans.h"
 
-namespace canzona::helpers_test {
+namespace canzona::runtime::helpers_test {
 namespace {
 
 TEST(Helpers, GiveTheBitsOfWholeOwners) {
@@ -238,4 +238,4 @@ TEST(Helpers, AreNamedIfTheyFailWhileTheyDecompose) {
 }
 
 }  // namespace
-}  // namespace canzona::helpers_test
+}  // namespace canzona::runtime::helpers_test

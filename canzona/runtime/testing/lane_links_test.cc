@@ -12,7 +12,7 @@
 #include "canzona/runtime/testing/test_late_trial.h"
 #include "canzona/runtime/testing/test_plans.h"
 
-namespace canzona::lane_links_test {
+namespace canzona::runtime::lane_links_test {
 namespace {
 
 constexpr double kLatency = 1e-6;
@@ -184,4 +184,4 @@ TEST(LaneSpans, ShowHowFarGathersGoAhead) {
 }
 
 }  // namespace
-}  // namespace canzona::lane_links_test
+}  // namespace canzona::runtime::lane_links_test

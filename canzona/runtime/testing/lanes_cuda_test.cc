@@ -15,7 +15,7 @@
 #include "canzona/runtime/testing/test_plans.h"
 #include "canzona/runtime/zero/test_zero_classes.h"
 
-namespace canzona::lanes_cuda_test {
+namespace canzona::runtime::lanes_cuda_test {
 namespace {
 
 class CudaLanes : public testing::Test {
@@ -271,4 +271,4 @@ TEST_F(CudaLanes, TakeAStreamOfTheCallers) {
 }
 
 }  // namespace
-}  // namespace canzona::lanes_cuda_test
+}  // namespace canzona::runtime::lanes_cuda_test

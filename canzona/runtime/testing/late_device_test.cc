@@ -18,7 +18,7 @@
 #include "canzona/runtime/testing/test_team_plans.h"
 #include "canzona/runtime/zero/test_zero_classes.h"
 
-namespace canzona::late_device_test {
+namespace canzona::runtime::late_device_test {
 namespace {
 
 // As late as possible, and at random.
@@ -344,4 +344,4 @@ TEST(LateTeams, WaitForNothing) {
 }
 
 }  // namespace
-}  // namespace canzona::late_device_test
+}  // namespace canzona::runtime::late_device_test

@@ -6,7 +6,7 @@
 #include "canzona/plan/schedule/rounds.h"
 #include "canzona/runtime/testing/test_plans.h"
 
-namespace canzona::runtime_layout_test {
+namespace canzona::runtime::runtime_layout_test {
 namespace {
 
 using testing::Each;
@@ -133,4 +133,4 @@ TEST(Rounds, AreNoneWithoutTensorParallelism) {
 }
 
 }  // namespace
-}  // namespace canzona::runtime_layout_test
+}  // namespace canzona::runtime::runtime_layout_test

@@ -12,7 +12,7 @@
 #include "canzona/runtime/testing/test_plans.h"
 #include "canzona/runtime/testing/test_team_plans.h"
 
-namespace canzona::nccl_memory_test {
+namespace canzona::runtime::nccl_memory_test {
 namespace {
 
 class DoneEvent final : public Event {
@@ -140,4 +140,4 @@ TEST(NcclMemory, MayBePlain) {
 }
 
 }  // namespace
-}  // namespace canzona::nccl_memory_test
+}  // namespace canzona::runtime::nccl_memory_test

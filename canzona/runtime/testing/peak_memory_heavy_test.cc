@@ -12,7 +12,7 @@
 #include "canzona/runtime/testing/test_plans.h"
 #include "canzona/runtime/testing/test_trial.h"
 
-namespace canzona::peak_memory_heavy_test {
+namespace canzona::runtime::peak_memory_heavy_test {
 namespace {
 
 // A line of /proc/self/status, in bytes.
@@ -85,4 +85,4 @@ INSTANTIATE_TEST_SUITE_P(Runtime, PeakMemory,
                          testing::Values("dp=1", "dp=2", "dp=2,tp=2"));
 
 }  // namespace
-}  // namespace canzona::peak_memory_heavy_test
+}  // namespace canzona::runtime::peak_memory_heavy_test

@@ -4,7 +4,7 @@
 #include "canzona/plan/testing/test_random.h"
 #include "canzona/runtime/testing/test_trial.h"
 
-namespace canzona::property_test {
+namespace canzona::runtime::property_test {
 namespace {
 
 Mesh random_small_mesh(Random& random) {
@@ -89,4 +89,4 @@ TEST(Models, WithoutElementsOrWithFewerMatricesThanRanksRun) {
 }
 
 }  // namespace
-}  // namespace canzona::property_test
+}  // namespace canzona::runtime::property_test

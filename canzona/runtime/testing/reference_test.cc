@@ -7,7 +7,7 @@
 #include "canzona/runtime/testing/test_reference.h"
 #include "canzona/runtime/testing/test_trial.h"
 
-namespace canzona::reference_test {
+namespace canzona::runtime::reference_test {
 namespace {
 
 struct Case {
@@ -203,4 +203,4 @@ TEST(Reference, DependsOnTheNumberOfHomes) {
 }
 
 }  // namespace
-}  // namespace canzona::reference_test
+}  // namespace canzona::runtime::reference_test

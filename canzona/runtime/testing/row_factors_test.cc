@@ -7,7 +7,7 @@
 #include "canzona/runtime/testing/test_plans.h"
 #include "canzona/runtime/testing/test_trial.h"
 
-namespace canzona::row_factors_test {
+namespace canzona::runtime::row_factors_test {
 namespace {
 
 // Every third tensor's rows, by factors that are no powers of two.
@@ -115,4 +115,4 @@ TEST(RowFactors, MustBeOneForEveryRow) {
 }
 
 }  // namespace
-}  // namespace canzona::row_factors_test
+}  // namespace canzona::runtime::row_factors_test

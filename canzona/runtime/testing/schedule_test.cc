@@ -15,7 +15,7 @@
 #include "canzona/runtime/testing/test_trial.h"
 #include "canzona/trace/trace.h"
 
-namespace canzona::runtime_schedule_test {
+namespace canzona::runtime::runtime_schedule_test {
 namespace {
 
 // A span that corresponds to an entry.
@@ -215,4 +215,4 @@ TEST(Schedule, SpansHaveTheBytesThatAreSent) {
 }
 
 }  // namespace
-}  // namespace canzona::runtime_schedule_test
+}  // namespace canzona::runtime::runtime_schedule_test

@@ -10,7 +10,7 @@
 #include "canzona/runtime/testing/test_shared_plans.h"
 #include "canzona/runtime/testing/test_team_plans.h"
 
-namespace canzona::soap_teams_test {
+namespace canzona::runtime::soap_teams_test {
 namespace {
 
 Plan soap_plan(const std::string& mesh, const RuleOptions& options,
@@ -142,4 +142,4 @@ TEST(SoapTeams, EndTogetherWhenARankFails) {
 }
 
 }  // namespace
-}  // namespace canzona::soap_teams_test
+}  // namespace canzona::runtime::soap_teams_test

@@ -9,7 +9,7 @@
 #include "canzona/runtime/testing/test_trial.h"
 #include "canzona/shapes/read_model.h"
 
-namespace canzona::states_test {
+namespace canzona::runtime::states_test {
 namespace {
 
 // Plans of many kinds that all give the same bits with exact sums.
@@ -183,4 +183,4 @@ TEST(States, RefuseOtherCountsOfValuesAndNegativeSteps) {
 }
 
 }  // namespace
-}  // namespace canzona::states_test
+}  // namespace canzona::runtime::states_test

@@ -7,7 +7,7 @@
 #include "canzona/runtime/testing/test_team_plans.h"
 #include "canzona/runtime/testing/test_trial.h"
 
-namespace canzona::teams_cuda_test {
+namespace canzona::runtime::teams_cuda_test {
 namespace {
 
 class TeamsOnGpu : public testing::Test {
@@ -112,4 +112,4 @@ TEST_F(TeamsOnGpu, SendAndReserveWhatThePlanSays) {
 }
 
 }  // namespace
-}  // namespace canzona::teams_cuda_test
+}  // namespace canzona::runtime::teams_cuda_test

@@ -11,7 +11,7 @@
 #include "canzona/runtime/testing/test_fault_trials.h"
 #include "canzona/runtime/testing/test_team_plans.h"
 
-namespace canzona::teams_test {
+namespace canzona::runtime::teams_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -189,4 +189,4 @@ TEST(Teams, NeedAnEngineThatShares) {
 }
 
 }  // namespace
-}  // namespace canzona::teams_test
+}  // namespace canzona::runtime::teams_test

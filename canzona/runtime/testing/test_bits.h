@@ -12,7 +12,7 @@
 #include "canzona/runtime/testing/test_states.h"
 #include "canzona/runtime/testing/test_trial.h"
 
-namespace canzona {
+namespace canzona::runtime {
 
 struct Bits {
   std::string parameters, states;
@@ -53,4 +53,4 @@ inline void expect_states_go_on(
   }
 }
 
-}  // namespace canzona
+}  // namespace canzona::runtime

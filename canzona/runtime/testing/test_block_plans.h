@@ -10,7 +10,7 @@
 #include "canzona/plan/predict/summary.h"
 #include "canzona/runtime/testing/test_plans.h"
 
-namespace canzona {
+namespace canzona::runtime {
 
 // Matrices cut along blocks and across them, by rows, by columns and not at
 // all, with short blocks at the ends of one side or both, and one that is a
@@ -79,4 +79,4 @@ inline Plan block_plan(const PlanWish& wish) {
       });
 }
 
-}  // namespace canzona
+}  // namespace canzona::runtime

@@ -12,7 +12,7 @@
 #include "canzona/linalg/cpu/cpu_engine.h"
 #include "canzona/runtime/testing/test_trial.h"
 
-namespace canzona {
+namespace canzona::runtime {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -269,4 +269,4 @@ FaultOutcome run_fault(const FaultTrial& trial) {
   return scene.outcome();
 }
 
-}  // namespace canzona
+}  // namespace canzona::runtime

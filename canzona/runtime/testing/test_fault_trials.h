@@ -21,7 +21,7 @@
 #include "canzona/plan/plan.h"
 #include "canzona/runtime/runtime.h"
 
-namespace canzona {
+namespace canzona::runtime {
 
 enum class Fault {
   kThrow,             // throws in a stage
@@ -150,4 +150,4 @@ inline void expect_ranks_end_together(const Plan& plan, uint64_t num_faults) {
   }
 }
 
-}  // namespace canzona
+}  // namespace canzona::runtime

@@ -12,7 +12,7 @@
 #include "canzona/runtime/testing/test_fault_trials.h"
 #include "canzona/runtime/testing/test_team_plans.h"
 
-namespace canzona {
+namespace canzona::runtime {
 
 // A matrix with a helper, and the ranks that share it.
 struct HelpedMatrix {
@@ -96,4 +96,4 @@ inline FaultTrial random_helper_fault(uint64_t seed, std::string& words) {
   return trial;
 }
 
-}  // namespace canzona
+}  // namespace canzona::runtime

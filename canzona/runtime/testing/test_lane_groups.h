@@ -18,7 +18,7 @@
 #include "canzona/linalg/engine.h"
 #include "canzona/runtime/engine_lanes.h"
 
-namespace canzona {
+namespace canzona::runtime {
 
 using MakeEngine = std::function<std::unique_ptr<Engine>()>;
 
@@ -176,4 +176,4 @@ inline void check_lane_groups(const MakeEngine& make_engine,
               });
 }
 
-}  // namespace canzona
+}  // namespace canzona::runtime

@@ -27,7 +27,7 @@
 #include "canzona/linalg/test_remote_device.h"
 #include "canzona/runtime/testing/test_trial.h"
 
-namespace canzona {
+namespace canzona::runtime {
 
 struct LateTrial {
   Plan plan;
@@ -246,4 +246,4 @@ inline std::string run_late_trial(const LateTrial& trial) {
   return digests;
 }
 
-}  // namespace canzona
+}  // namespace canzona::runtime

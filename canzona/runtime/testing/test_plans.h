@@ -6,7 +6,7 @@
 
 #include "canzona/plan/testing/test_toy_model.h"
 
-namespace canzona {
+namespace canzona::runtime {
 
 struct PlanWish {
   std::string mesh = "dp=1";
@@ -60,4 +60,4 @@ inline std::vector<std::string> many_meshes() {
           "tp=4", "dp=2,tp=2", "dp=4,tp=2", "dp=2,ep=2,tp=2"};
 }
 
-}  // namespace canzona
+}  // namespace canzona::runtime

@@ -8,7 +8,7 @@
 #include "canzona/base/text.h"
 #include "canzona/comm/wire_ops.h"
 
-namespace canzona {
+namespace canzona::runtime {
 namespace {
 
 std::vector<int64_t> tensor_rows(const Tensor& tensor, const Matrix& matrix) {
@@ -211,4 +211,4 @@ std::string Reference::state_digest() {
   return digest.text();
 }
 
-}  // namespace canzona
+}  // namespace canzona::runtime

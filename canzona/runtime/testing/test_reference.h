@@ -19,7 +19,7 @@
 #include "canzona/runtime/gradients.h"
 #include "canzona/runtime/runtime.h"
 
-namespace canzona {
+namespace canzona::runtime {
 
 class Reference {
  public:
@@ -70,4 +70,4 @@ class Reference {
   int64_t steps_done_ = 0;
 };
 
-}  // namespace canzona
+}  // namespace canzona::runtime

@@ -15,7 +15,7 @@
 #include "canzona/runtime/testing/test_bits.h"
 #include "canzona/runtime/testing/test_plans.h"
 
-namespace canzona {
+namespace canzona::runtime {
 
 // The planner's own plans for links that cost nothing, read back from their
 // files, are sound and have one digest. With teams they share something.
@@ -61,4 +61,4 @@ inline void expect_steps_skipped_alike(const std::vector<Plan>& plans) {
   }
 }
 
-}  // namespace canzona
+}  // namespace canzona::runtime

@@ -11,7 +11,7 @@
 
 #include "canzona/runtime/runtime.h"
 
-namespace canzona {
+namespace canzona::runtime {
 
 class WholeStates {
  public:
@@ -80,4 +80,4 @@ class WholeStates {
   int64_t steps_ = 0;
 };
 
-}  // namespace canzona
+}  // namespace canzona::runtime

@@ -8,7 +8,7 @@
 
 #include "canzona/runtime/testing/test_plans.h"
 
-namespace canzona {
+namespace canzona::runtime {
 
 // Wide and tall matrices, cut along the strips and across them, one that every
 // rank has, one with a single row, one with a side that is no multiple of 64,
@@ -129,4 +129,4 @@ inline Plan helper_plan(const std::string& mesh, bool helped,
       mesh, [=](size_t) { return helped ? 2 : 1; }, more, zero, rule, device);
 }
 
-}  // namespace canzona
+}  // namespace canzona::runtime

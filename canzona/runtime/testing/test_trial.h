@@ -15,7 +15,7 @@
 #include "canzona/runtime/gradients.h"
 #include "canzona/runtime/runtime.h"
 
-namespace canzona {
+namespace canzona::runtime {
 
 struct Trial {
   Plan plan;
@@ -196,4 +196,4 @@ inline TrialResult run_trial(const Trial& trial) {
   return result;
 }
 
-}  // namespace canzona
+}  // namespace canzona::runtime

@@ -4,7 +4,7 @@
 #include "canzona/runtime/testing/test_plans.h"
 #include "canzona/runtime/testing/test_trial.h"
 
-namespace canzona::traffic_test {
+namespace canzona::runtime::traffic_test {
 namespace {
 
 class EveryPlan : public testing::TestWithParam<std::string> {};
@@ -117,4 +117,4 @@ TEST(DataParallelTraffic, IsThatOfZero1) {
 }
 
 }  // namespace
-}  // namespace canzona::traffic_test
+}  // namespace canzona::runtime::traffic_test

@@ -10,7 +10,7 @@
 #include "canzona/runtime/testing/test_team_plans.h"
 #include "canzona/runtime/testing/test_trial.h"
 
-namespace canzona::transports_test {
+namespace canzona::runtime::transports_test {
 namespace {
 
 // Several refreshes, which happen every third step.
@@ -76,4 +76,4 @@ INSTANTIATE_TEST_SUITE_P(Meshes, SharedOver,
                          });
 
 }  // namespace
-}  // namespace canzona::transports_test
+}  // namespace canzona::runtime::transports_test

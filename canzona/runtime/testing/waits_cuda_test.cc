@@ -9,7 +9,7 @@
 #include "canzona/runtime/testing/test_plans.h"
 #include "canzona/runtime/testing/test_trial.h"
 
-namespace canzona::waits_cuda_test {
+namespace canzona::runtime::waits_cuda_test {
 namespace {
 
 // One step, in which the test itself does not wait either.
@@ -97,4 +97,4 @@ TEST(CudaWaits, AreCounted) {
 }
 
 }  // namespace
-}  // namespace canzona::waits_cuda_test
+}  // namespace canzona::runtime::waits_cuda_test

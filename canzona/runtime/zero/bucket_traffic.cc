@@ -10,7 +10,7 @@
 #include "canzona/plan/schedule/modules.h"
 #include "canzona/runtime/step/gradient_check.h"
 
-namespace canzona {
+namespace canzona::runtime {
 namespace {
 
 using CountedPieces = BucketCollective::Pieces;
@@ -350,4 +350,4 @@ void Publisher::wait_all() {
   for (Leaving& bucket : leaving_) bucket.wait();
 }
 
-}  // namespace canzona
+}  // namespace canzona::runtime

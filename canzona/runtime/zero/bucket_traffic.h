@@ -10,7 +10,7 @@
 
 #include "canzona/runtime/rank.h"
 
-namespace canzona {
+namespace canzona::runtime {
 
 // A task is one courier operation on a bucket: it sums the gradients into the
 // part that this rank stores, or publishes new parameters to all ranks that
@@ -179,4 +179,4 @@ class Publisher {
   bool held_ = false;
 };
 
-}  // namespace canzona
+}  // namespace canzona::runtime

@@ -6,7 +6,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 
-namespace canzona {
+namespace canzona::runtime {
 
 Gatherer::Gatherer(Rank& rank, Publisher& publisher)
     : rank_(rank),
@@ -423,4 +423,4 @@ void Scatterer::carry_out(const ShownEntry& shown,
   }
 }
 
-}  // namespace canzona
+}  // namespace canzona::runtime

@@ -13,7 +13,7 @@
 #include "canzona/plan/schedule/modules.h"
 #include "canzona/runtime/zero/bucket_traffic.h"
 
-namespace canzona {
+namespace canzona::runtime {
 
 // Gathers parameters by module: before each use of a module, its own courier
 // gathers the slices of its tensors into a slot of a pool, in the order in
@@ -177,4 +177,4 @@ class Scatterer {
   Courier courier_;             // last, because its thread uses all the others
 };
 
-}  // namespace canzona
+}  // namespace canzona::runtime

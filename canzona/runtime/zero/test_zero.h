@@ -17,7 +17,7 @@
 #include "canzona/runtime/testing/test_plans.h"
 #include "canzona/runtime/testing/test_trial.h"
 
-namespace canzona {
+namespace canzona::runtime {
 
 struct ZeroVariant {
   ZeroSizes sizes = {};
@@ -167,4 +167,4 @@ inline std::string zero_digest(const Model& model, int32_t dp,
   return witness.agreed() ? result.parameters + result.states : "";
 }
 
-}  // namespace canzona
+}  // namespace canzona::runtime

@@ -10,7 +10,7 @@
 #include "canzona/runtime/testing/test_reference.h"
 #include "canzona/runtime/zero/test_zero.h"
 
-namespace canzona {
+namespace canzona::runtime {
 
 // A layer with tensors of 1, 2, 3 and 5 rows, of single elements and of none,
 // so that several places store nothing of most tensors.
@@ -117,4 +117,4 @@ class ResultClasses {
   std::set<std::string> digests_;
 };
 
-}  // namespace canzona
+}  // namespace canzona::runtime

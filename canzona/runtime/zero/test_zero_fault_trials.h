@@ -7,7 +7,7 @@
 #include "canzona/runtime/testing/test_fault_trials.h"
 #include "canzona/runtime/zero/test_zero.h"
 
-namespace canzona {
+namespace canzona::runtime {
 
 // `words` describes the fault.
 inline FaultTrial random_zero_fault(uint64_t seed, std::string& words) {
@@ -39,4 +39,4 @@ inline FaultTrial random_zero_fault(uint64_t seed, std::string& words) {
   return trial;
 }
 
-}  // namespace canzona
+}  // namespace canzona::runtime

@@ -7,7 +7,7 @@
 #include "canzona/base/random.h"
 #include "canzona/comm/thread/thread_world.h"
 
-namespace canzona {
+namespace canzona::runtime {
 namespace {
 
 // Usually does nothing, sometimes yields the processor, rarely sleeps.
@@ -115,4 +115,4 @@ bool Schedules::agrees(const Schedule& schedule) {
   return !expected.empty() && digest_of(schedule) == expected;
 }
 
-}  // namespace canzona
+}  // namespace canzona::runtime

@@ -10,7 +10,7 @@
 
 #include "canzona/runtime/zero/test_zero.h"
 
-namespace canzona {
+namespace canzona::runtime {
 
 struct Schedule {
   uint64_t seed = 0;
@@ -30,4 +30,4 @@ class Schedules {
   std::map<std::string, std::string> expected_;
 };
 
-}  // namespace canzona
+}  // namespace canzona::runtime

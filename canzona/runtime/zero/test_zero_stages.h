@@ -12,7 +12,7 @@
 #include "canzona/comm/flight_record.h"
 #include "canzona/runtime/zero/test_zero.h"
 
-namespace canzona {
+namespace canzona::runtime {
 
 struct ZeroStage {
   std::string name;
@@ -83,4 +83,4 @@ inline Plan zero_stage_plan(const ZeroStage& stage, Overlap overlap) {
   return zero_plan(toy_moe(), 4 / stage.ep, variant);
 }
 
-}  // namespace canzona
+}  // namespace canzona::runtime

@@ -8,7 +8,7 @@
 #include "canzona/plan/schedule/modules.h"
 #include "canzona/runtime/testing/test_trial.h"
 
-namespace canzona {
+namespace canzona::runtime {
 
 // Bytes of one operation: in all, and between nodes.
 struct CountedBytes {
@@ -101,4 +101,4 @@ inline void expect_as_predicted(const Plan& plan, int micro_batches) {
   }
 }
 
-}  // namespace canzona
+}  // namespace canzona::runtime

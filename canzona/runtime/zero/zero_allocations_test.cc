@@ -7,7 +7,7 @@
 #include "canzona/base/test_allocations.h"
 #include "canzona/runtime/zero/test_zero.h"
 
-namespace canzona::zero_allocations_test {
+namespace canzona::runtime::zero_allocations_test {
 namespace {
 
 constexpr int kRanks = 4, kMicroBatches = 2;
@@ -119,4 +119,4 @@ INSTANTIATE_TEST_SUITE_P(Zero, LeanSizes,
                          });
 
 }  // namespace
-}  // namespace canzona::zero_allocations_test
+}  // namespace canzona::runtime::zero_allocations_test

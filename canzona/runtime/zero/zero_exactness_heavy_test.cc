@@ -3,7 +3,7 @@
 
 #include "canzona/runtime/zero/test_zero_classes.h"
 
-namespace canzona::zero_exactness_heavy_test {
+namespace canzona::runtime::zero_exactness_heavy_test {
 namespace {
 
 class ZeroSweep : public testing::TestWithParam<std::tuple<std::string, bool>> {
@@ -111,4 +111,4 @@ TEST(ZeroWishes, TogetherGiveOneResult) {
 }
 
 }  // namespace
-}  // namespace canzona::zero_exactness_heavy_test
+}  // namespace canzona::runtime::zero_exactness_heavy_test

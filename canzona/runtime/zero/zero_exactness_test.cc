@@ -5,7 +5,7 @@
 #include "canzona/runtime/zero/test_zero_classes.h"
 #include "canzona/shapes/read_model.h"
 
-namespace canzona::zero_exactness_test {
+namespace canzona::runtime::zero_exactness_test {
 namespace {
 
 class ZeroRule : public testing::TestWithParam<std::string> {};
@@ -306,4 +306,4 @@ TEST(ZeroDigest, NoticesTheSmallestDifference) {
 }
 
 }  // namespace
-}  // namespace canzona::zero_exactness_test
+}  // namespace canzona::runtime::zero_exactness_test

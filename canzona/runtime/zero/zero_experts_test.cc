@@ -9,7 +9,7 @@
 #include "canzona/runtime/zero/test_zero_classes.h"
 #include "canzona/runtime/zero/test_zero_traffic.h"
 
-namespace canzona::zero_experts_test {
+namespace canzona::runtime::zero_experts_test {
 namespace {
 
 struct BothSizes {
@@ -177,4 +177,4 @@ TEST(ZeroExpertsUsage, KnowsWhatIsNotThere) {
 }
 
 }  // namespace
-}  // namespace canzona::zero_experts_test
+}  // namespace canzona::runtime::zero_experts_test

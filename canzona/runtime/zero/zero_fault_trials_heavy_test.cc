@@ -6,7 +6,7 @@
 
 #include "canzona/runtime/zero/test_zero_fault_trials.h"
 
-namespace canzona::zero_fault_trials_heavy_test {
+namespace canzona::runtime::zero_fault_trials_heavy_test {
 namespace {
 
 constexpr double kGrace = 1;  // second beyond the deadline
@@ -36,4 +36,4 @@ TEST(ZeroFaults, AHundredEndEveryRankInTime) {
 }
 
 }  // namespace
-}  // namespace canzona::zero_fault_trials_heavy_test
+}  // namespace canzona::runtime::zero_fault_trials_heavy_test

@@ -1,7 +1,7 @@
 // Some random faults; a hundred are in zero_fault_trials_heavy_test.cc.
 #include "canzona/runtime/zero/test_zero_fault_trials.h"
 
-namespace canzona::zero_fault_trials_test {
+namespace canzona::runtime::zero_fault_trials_test {
 namespace {
 
 TEST(ZeroFaults, AtRandomMomentsEndEveryRank) {
@@ -17,4 +17,4 @@ TEST(ZeroFaults, AtRandomMomentsEndEveryRank) {
 }
 
 }  // namespace
-}  // namespace canzona::zero_fault_trials_test
+}  // namespace canzona::runtime::zero_fault_trials_test

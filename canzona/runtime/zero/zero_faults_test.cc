@@ -11,7 +11,7 @@
 #include "canzona/comm/thread/thread_world.h"
 #include "canzona/runtime/zero/test_zero_stages.h"
 
-namespace canzona::zero_faults_test {
+namespace canzona::runtime::zero_faults_test {
 namespace {
 
 using testing::AllOf;
@@ -134,4 +134,4 @@ INSTANTIATE_TEST_SUITE_P(Runtime, ZeroStay, testing::ValuesIn(zero_stages()),
                          [](const auto& of) { return of.param.name; });
 
 }  // namespace
-}  // namespace canzona::zero_faults_test
+}  // namespace canzona::runtime::zero_faults_test

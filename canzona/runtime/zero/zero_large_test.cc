@@ -8,7 +8,7 @@
 #include "canzona/runtime/testing/test_plans.h"
 #include "canzona/runtime/testing/test_trial.h"
 
-namespace canzona::zero_large_test {
+namespace canzona::runtime::zero_large_test {
 namespace {
 
 Model with_large_vocabulary(bool tied) {
@@ -68,4 +68,4 @@ INSTANTIATE_TEST_SUITE_P(Heads, LargeModules, testing::Bool(),
                          });
 
 }  // namespace
-}  // namespace canzona::zero_large_test
+}  // namespace canzona::runtime::zero_large_test

@@ -7,7 +7,7 @@
 #include "canzona/plan/schedule/rank_group.h"
 #include "canzona/runtime/zero/test_zero.h"
 
-namespace canzona::zero_nodes_test {
+namespace canzona::runtime::zero_nodes_test {
 namespace {
 
 ZeroVariant once_per_node(ZeroVariant v, int32_t ranks_per_node) {
@@ -148,4 +148,4 @@ TEST(PlainNodes, HaveTheSameBitsOverSockets) {
 }
 
 }  // namespace
-}  // namespace canzona::zero_nodes_test
+}  // namespace canzona::runtime::zero_nodes_test

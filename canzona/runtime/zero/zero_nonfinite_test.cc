@@ -6,7 +6,7 @@
 
 #include "canzona/runtime/zero/test_zero.h"
 
-namespace canzona::zero_nonfinite_test {
+namespace canzona::runtime::zero_nonfinite_test {
 namespace {
 
 constexpr int64_t kBadStep = 2;
@@ -91,4 +91,4 @@ TEST(BadSum, SkipsTheStepEverywhere) {
 }
 
 }  // namespace
-}  // namespace canzona::zero_nonfinite_test
+}  // namespace canzona::runtime::zero_nonfinite_test

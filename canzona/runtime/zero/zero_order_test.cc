@@ -10,7 +10,7 @@
 #include "canzona/plan/schedule/modules.h"
 #include "canzona/runtime/zero/test_zero.h"
 
-namespace canzona::zero_order_test {
+namespace canzona::runtime::zero_order_test {
 namespace {
 
 using Passage = TestGate::Passage;
@@ -216,4 +216,4 @@ TEST(Gathers, GoAsFarAheadAsTheModeAllows) {
 }
 
 }  // namespace
-}  // namespace canzona::zero_order_test
+}  // namespace canzona::runtime::zero_order_test

@@ -8,7 +8,7 @@
 
 #include "canzona/runtime/zero/test_zero.h"
 
-namespace canzona::zero_resident_heavy_test {
+namespace canzona::runtime::zero_resident_heavy_test {
 namespace {
 
 double resident_bytes() {
@@ -53,4 +53,4 @@ TEST(ZeroResident, MemoryOfStep500IsThatOfStep10) {
 }
 
 }  // namespace
-}  // namespace canzona::zero_resident_heavy_test
+}  // namespace canzona::runtime::zero_resident_heavy_test

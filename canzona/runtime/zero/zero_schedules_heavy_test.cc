@@ -4,7 +4,7 @@
 
 #include "canzona/runtime/zero/test_zero_schedules.h"
 
-namespace canzona::zero_schedules_heavy_test {
+namespace canzona::runtime::zero_schedules_heavy_test {
 namespace {
 
 TEST(ZeroSchedules, AThousandEndWithOneResult) {
@@ -16,4 +16,4 @@ TEST(ZeroSchedules, AThousandEndWithOneResult) {
 }
 
 }  // namespace
-}  // namespace canzona::zero_schedules_heavy_test
+}  // namespace canzona::runtime::zero_schedules_heavy_test

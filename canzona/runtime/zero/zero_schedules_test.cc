@@ -3,7 +3,7 @@
 
 #include "canzona/runtime/zero/test_zero_schedules.h"
 
-namespace canzona::zero_schedules_test {
+namespace canzona::runtime::zero_schedules_test {
 namespace {
 
 TEST(ZeroSchedules, EndWithOneResult) {
@@ -15,4 +15,4 @@ TEST(ZeroSchedules, EndWithOneResult) {
 }
 
 }  // namespace
-}  // namespace canzona::zero_schedules_test
+}  // namespace canzona::runtime::zero_schedules_test

@@ -4,7 +4,7 @@
 
 #include "canzona/runtime/zero/test_zero.h"
 
-namespace canzona::zero_tied_test {
+namespace canzona::runtime::zero_tied_test {
 namespace {
 
 constexpr int32_t kLayers = 2;
@@ -111,4 +111,4 @@ TEST(ZeroTied, EmbeddingGivesOneResult) {
 }
 
 }  // namespace
-}  // namespace canzona::zero_tied_test
+}  // namespace canzona::runtime::zero_tied_test

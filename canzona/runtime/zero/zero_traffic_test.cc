@@ -9,7 +9,7 @@
 #include "canzona/runtime/zero/test_zero.h"
 #include "canzona/runtime/zero/test_zero_traffic.h"
 
-namespace canzona::zero_traffic_test {
+namespace canzona::runtime::zero_traffic_test {
 namespace {
 
 PlanWish sized(const ZeroSizes& sizes, int32_t ranks_per_node) {
@@ -269,4 +269,4 @@ TEST(ZeroPools, AreUsedUpToTheirSizeInThePlan) {
 }
 
 }  // namespace
-}  // namespace canzona::zero_traffic_test
+}  // namespace canzona::runtime::zero_traffic_test

@@ -5,7 +5,7 @@
 #include "canzona/base/error.h"
 #include "canzona/runtime/zero/test_zero.h"
 
-namespace canzona::zero_usage_test {
+namespace canzona::runtime::zero_usage_test {
 namespace {
 
 using testing::HasSubstr;
@@ -202,4 +202,4 @@ TEST(ZeroUsage, WithoutBeginStepThereIsOneMicroBatch) {
 }
 
 }  // namespace
-}  // namespace canzona::zero_usage_test
+}  // namespace canzona::runtime::zero_usage_test

@@ -8,7 +8,7 @@
 #include "canzona/runtime/testing/test_plans.h"
 #include "canzona/runtime/testing/test_trial.h"
 
-namespace canzona::zero_worked_example_test {
+namespace canzona::runtime::zero_worked_example_test {
 namespace {
 
 using testing::ElementsAre;
@@ -163,4 +163,4 @@ TEST_F(ZeroExample, GivesTheResultOfPlainRanks) {
 }
 
 }  // namespace
-}  // namespace canzona::zero_worked_example_test
+}  // namespace canzona::runtime::zero_worked_example_test

@@ -13,7 +13,7 @@
 #include "canzona/linalg/memory.h"
 #include "canzona/linalg/operand.h"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 // The blocks of an operand: where its formats begin. Operands are laid out only
@@ -521,4 +521,4 @@ std::unique_ptr<CpuAlgebra> make_bf16_algebra(Bf16Kernel kernel) {
   return std::make_unique<Bf16Algebra>(block_kernel(kernel));
 }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

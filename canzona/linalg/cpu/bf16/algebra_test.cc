@@ -9,7 +9,7 @@
 #include "canzona/base/error.h"
 #include "canzona/linalg/cpu/bf16/test_bf16.h"
 
-namespace canzona::algebra_test {
+namespace canzona::linalg::algebra_test {
 namespace {
 
 // A result differs from the fp64 sum by one rounding to bf16 (half of 2^-7)
@@ -320,4 +320,4 @@ TEST(Bf16Kernels, UnusableOnesAreRefused) {
 }
 
 }  // namespace
-}  // namespace canzona::algebra_test
+}  // namespace canzona::linalg::algebra_test

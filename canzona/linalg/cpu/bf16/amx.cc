@@ -5,7 +5,7 @@
 // writes, so the compiler is told at every border between tiles and memory.
 #include "canzona/linalg/cpu/bf16/works_avx512.h"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 inline void memory_barrier() { asm volatile("" ::: "memory"); }
@@ -136,4 +136,4 @@ const BlockKernel& amx_kernel() {
   return kernel;
 }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

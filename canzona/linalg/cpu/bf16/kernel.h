@@ -19,7 +19,7 @@
 
 #include "canzona/linalg/engine.h"
 
-namespace canzona {
+namespace canzona::linalg {
 
 using Bf16 = uint16_t;  // the upper half of an fp32
 
@@ -184,4 +184,4 @@ const BlockKernel& amx_kernel();
 // Returns the kernel's functions; this machine must support it.
 const BlockKernel& block_kernel(Bf16Kernel kernel);
 
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -15,6 +15,7 @@
 #include "canzona/linalg/memory.h"
 
 namespace canzona {
+using namespace linalg;
 namespace {
 
 std::vector<Bf16Kernel> find_usable() {
@@ -43,6 +44,10 @@ std::string_view to_string(Bf16Kernel kernel) {
   }
   return "portable";
 }
+
+}  // namespace canzona
+
+namespace canzona::linalg {
 
 const BlockKernel& block_kernel([[maybe_unused]] Bf16Kernel kernel) {
 #if defined(__x86_64__)
@@ -114,4 +119,4 @@ double measure_packed_gflops(Bf16Kernel which) {
   return kFlops / best / 1e9;
 }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include "canzona/linalg/cpu/bf16/test_bf16.h"
 
-namespace canzona::load_test {
+namespace canzona::linalg::load_test {
 namespace {
 
 constexpr Blend kNesterov{
@@ -158,4 +158,4 @@ INSTANTIATE_TEST_SUITE_P(Kernels, LoadTest,
                          kernel_name);
 
 }  // namespace
-}  // namespace canzona::load_test
+}  // namespace canzona::linalg::load_test

@@ -3,7 +3,7 @@
 
 #include "canzona/linalg/cpu/bf16/works_avx512.h"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 inline void nothing() {}
@@ -60,4 +60,4 @@ constexpr BlockKernel kAvx512Kernel{nothing, nothing, multiply,      finish,
                                     read,    pack,    sum_of_squares};
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include "canzona/linalg/cpu/bf16/test_bf16.h"
 
-namespace canzona::bf16_newton_schulz_test {
+namespace canzona::linalg::bf16_newton_schulz_test {
 namespace {
 
 constexpr double kA = 3.4445, kB = -4.7750, kC = 2.0315;
@@ -133,4 +133,4 @@ INSTANTIATE_TEST_SUITE_P(Kernels, NewtonSchulzTest,
                          kernel_name);
 
 }  // namespace
-}  // namespace canzona::bf16_newton_schulz_test
+}  // namespace canzona::linalg::bf16_newton_schulz_test

@@ -5,7 +5,7 @@
 
 #include "canzona/linalg/cpu/bf16/kernel.h"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 float widen(Bf16 value) {
@@ -157,4 +157,4 @@ const BlockKernel& portable_kernel() {
   return kernel;
 }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -2,7 +2,7 @@
 
 #include <new>
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 constexpr int64_t kPackedBlockBytes = kBlockElements * 2;
@@ -99,4 +99,4 @@ Epilogue BlockProducts::additions_after(float* slot, int strip) {
   return additions;
 }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -21,7 +21,7 @@
 #include "canzona/linalg/cpu/bf16/kernel.h"
 #include "canzona/linalg/operand.h"
 
-namespace canzona {
+namespace canzona::linalg {
 
 // Counts are in blocks. Block (i, k) of the left factor is the i·depth + k-th,
 // block (k, j) of the right factor the j·depth + k-th.
@@ -184,4 +184,4 @@ class BlockProducts {
   Epilogue epilogue_;
 };
 
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -15,7 +15,7 @@
 #include "canzona/linalg/memory.h"
 #include "canzona/linalg/operand.h"
 
-namespace canzona {
+namespace canzona::linalg {
 
 struct Dense {
   int64_t rows = 0;
@@ -235,4 +235,4 @@ inline const std::vector<int64_t>& sizes() {
   return sizes;
 }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

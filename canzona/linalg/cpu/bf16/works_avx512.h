@@ -14,7 +14,7 @@
 
 #include "canzona/linalg/cpu/bf16/kernel.h"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 #define CANZONA_INLINE inline __attribute__((always_inline))
@@ -514,4 +514,4 @@ inline double pack(const PackedBlock& to, float* values, bool transpose) {
 
 }  // namespace
 
-}  // namespace canzona
+}  // namespace canzona::linalg

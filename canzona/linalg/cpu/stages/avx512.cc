@@ -1,10 +1,10 @@
 #include "canzona/linalg/cpu/stages/kernels.h"
 
-namespace canzona {
+namespace canzona::linalg {
 
 const StageTable& avx512_stages() {
   static constexpr StageTable table = make_stage_table("avx512");
   return table;
 }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -14,7 +14,7 @@
 // A run may be its own output, but never partly overlaps another.
 #define CANZONA_INDEPENDENT _Pragma("GCC ivdep")
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 // Coefficients are copied into locals first: otherwise the compiler would have
@@ -266,4 +266,4 @@ constexpr StageTable make_stage_table(std::string_view name) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -1,10 +1,10 @@
 #include "canzona/linalg/cpu/stages/kernels.h"
 
-namespace canzona {
+namespace canzona::linalg {
 
 const StageTable& portable_stages() {
   static constexpr StageTable table = make_stage_table("portable");
   return table;
 }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -7,7 +7,7 @@
 #include "canzona/linalg/cpu/features.h"
 #include "canzona/linalg/cpu/stages/table.h"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 const StageTable& best() {
@@ -171,4 +171,4 @@ void cpu_add(float* sum, const float* a, const float* b, int64_t count) {
   best().add(sum, a, b, count);
 }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -8,7 +8,7 @@
 
 #include "canzona/linalg/engine.h"
 
-namespace canzona {
+namespace canzona::linalg {
 
 void cpu_momentum(const Engine::MomentumStage& stage, int64_t count);
 void cpu_apply(Run weights, ConstRun update, const Apply& apply, int64_t count);
@@ -34,4 +34,4 @@ void cpu_widen_bf16(float* to, const uint16_t* from, int64_t count);
 // sum may be a or b.
 void cpu_add(float* sum, const float* a, const float* b, int64_t count);
 
-}  // namespace canzona
+}  // namespace canzona::linalg

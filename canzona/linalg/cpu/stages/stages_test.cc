@@ -11,7 +11,7 @@
 #include "canzona/base/master_bits.h"
 #include "canzona/linalg/cpu/stages/table.h"
 
-namespace canzona::stages_stages_test {
+namespace canzona::linalg::stages_stages_test {
 namespace {
 
 template <class Real>
@@ -244,4 +244,4 @@ TEST(StageTables, SplitAndJoinMastersAlike) {
 }
 
 }  // namespace
-}  // namespace canzona::stages_stages_test
+}  // namespace canzona::linalg::stages_stages_test

@@ -7,7 +7,7 @@
 
 #include "canzona/linalg/stages.h"
 
-namespace canzona {
+namespace canzona::linalg {
 
 // Typed pointers and coefficients of a stage.
 template <class Real>
@@ -73,4 +73,4 @@ const StageTable& avx512_stages();  // only on x86_64
 // Returns those that this CPU supports, best first.
 std::span<const StageTable* const> usable_stages();
 
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -14,7 +14,7 @@
 #include "canzona/linalg/matrix.h"
 #include "canzona/linalg/operand.h"
 
-namespace canzona {
+namespace canzona::linalg {
 
 // Fills the operands of Newton–Schulz on a GPU. Momentum, Nesterov's blend,
 // norm and cast share two passes instead of taking one each.
@@ -283,4 +283,4 @@ class CudaAlgebra : public Algebra, public SharedAlgebra {
   const int64_t step_;
 };
 
-}  // namespace canzona
+}  // namespace canzona::linalg

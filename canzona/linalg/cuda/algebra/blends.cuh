@@ -9,7 +9,7 @@
 #include "canzona/linalg/cuda/elements.cuh"
 #include "canzona/linalg/cuda/launch.cuh"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 constexpr int kGroup = 4;   // adjacent numbers that a thread takes at once
@@ -140,4 +140,4 @@ __device__ void read_blends(const BlendSource<Real>& source,
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -3,7 +3,7 @@
 #include "canzona/linalg/cuda/cuda_engine.h"
 #include "canzona/linalg/cuda/kernels.h"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 template <class Real>
@@ -471,4 +471,4 @@ std::unique_ptr<Algebra> make_plain_algebra(CudaEngine& engine, DType dtype) {
   return std::make_unique<PlainAlgebra>(engine, dtype);
 }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -2,7 +2,7 @@
 
 #include "canzona/linalg/cuda/algebra/blends.cuh"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 constexpr int kThreads = kSumThreads;
@@ -123,4 +123,4 @@ template void launch_load(const BlendSource<float>&, const double*,
 template void launch_load(const BlendSource<double>&, const double*,
                           const LoadTarget&, cudaStream_t);
 
-}  // namespace canzona
+}  // namespace canzona::linalg

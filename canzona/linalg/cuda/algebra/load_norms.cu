@@ -1,6 +1,6 @@
 #include "canzona/linalg/cuda/algebra/blends.cuh"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 constexpr int kThreads = kSumThreads;
@@ -381,4 +381,4 @@ template void launch_parts(const BlendSource<float>&, const StripCuts&,
 template void launch_parts(const BlendSource<double>&, const StripCuts&,
                            const PartWork&, cudaStream_t);
 
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -9,7 +9,7 @@
 #include "canzona/linalg/cuda/tiles/kernel_choice.h"
 #include "canzona/linalg/cuda/tiles/tile_product.h"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 // The GPU's copy engine needs rows that begin at multiples of 8 elements.
@@ -393,4 +393,4 @@ std::unique_ptr<Algebra> make_cuda_algebra(CudaEngine& engine, DType dtype) {
                : make_tile_algebra(engine, dtype);
 }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

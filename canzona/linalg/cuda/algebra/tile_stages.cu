@@ -6,7 +6,7 @@
 #include "canzona/linalg/cuda/launch.cuh"
 #include "canzona/linalg/cuda/tiles/tile_product_numbers.cuh"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 constexpr int kThreads = kSumThreads;
@@ -357,4 +357,4 @@ void launch_round_sum(TileType type, std::byte* rounded, const float* sum,
   check_launch("rounded sums");
 }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -9,7 +9,7 @@
 #include "canzona/linalg/cuda/device.h"
 #include "canzona/linalg/gradient_numbers.h"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 // Lets this thread allocate memory while a stream is captured, whatever mode
@@ -215,4 +215,4 @@ std::unique_ptr<CapturedPart> add_to_capture(Engine& engine,
   return part;
 }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

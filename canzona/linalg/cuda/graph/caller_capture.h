@@ -12,7 +12,7 @@
 #include "canzona/linalg/caller_capture.h"
 #include "canzona/linalg/cuda/graph/recording.h"
 
-namespace canzona {
+namespace canzona::linalg {
 
 // Scalars and tables of recorded work that a caller's graph replays: in host
 // memory, from where each replay copies them to the device.
@@ -83,4 +83,4 @@ class CallerCapture final : public CapturedPart {
   Address* const address_;
 };
 
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -7,7 +7,7 @@
 #include "canzona/base/check.h"
 #include "canzona/linalg/cuda/device.h"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 std::byte* on_device(int64_t bytes) {
@@ -211,4 +211,4 @@ void Signature::add_bytes(std::span<const std::byte> bytes) {
   }
 }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

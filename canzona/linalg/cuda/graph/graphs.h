@@ -21,7 +21,7 @@
 #include "canzona/linalg/cuda/graph/recording.h"
 #include "canzona/linalg/engine.h"
 
-namespace canzona {
+namespace canzona::linalg {
 
 // Times the calls of one engine, by the GPU itself.
 //
@@ -149,4 +149,4 @@ class Ring {
   std::array<cudaEvent_t, kParts> issued_ = {};
 };
 
-}  // namespace canzona
+}  // namespace canzona::linalg

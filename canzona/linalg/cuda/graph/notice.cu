@@ -11,7 +11,7 @@
 #include "canzona/linalg/cuda/device.h"
 #include "canzona/linalg/cuda/launch.cuh"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 __global__ void set_if_zero(cudaGraphConditionalHandle handle,
@@ -134,4 +134,4 @@ std::unique_ptr<Notice> make_cuda_notice() {
   return std::make_unique<CudaNotice>();
 }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

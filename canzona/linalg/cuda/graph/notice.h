@@ -8,7 +8,7 @@
 
 #include "canzona/linalg/engine.h"
 
-namespace canzona {
+namespace canzona::linalg {
 
 // Conditions in graphs: work that is done only if a number is 0.
 
@@ -22,4 +22,4 @@ cudaGraph_t add_condition(cudaStream_t stream, const int32_t* flag);
 // The engines that post it must be of the GPU.
 std::unique_ptr<Notice> make_cuda_notice();
 
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -12,7 +12,7 @@
 #include "canzona/linalg/cuda/graph/graphs.h"
 #include "canzona/linalg/cuda/graph/notice.h"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 constexpr int64_t kAlignment = 16;
@@ -371,4 +371,4 @@ std::vector<Engine::StageTime> CudaEngine::profile(
   return profile.end(own_stream_);
 }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -23,7 +23,7 @@
 
 #include "canzona/linalg/engine.h"
 
-namespace canzona {
+namespace canzona::linalg {
 
 // Identifies a sequence of calls: what was called, on which memory, with which
 // shapes. Scalars are not part of it. Equal signatures mean equal work.
@@ -175,4 +175,4 @@ class Recording {
   cudaEvent_t edge_ = nullptr;
 };
 
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -5,7 +5,7 @@
 #include "canzona/base/error.h"
 #include "canzona/linalg/cuda/test_support.h"
 
-namespace canzona::repeat_test {
+namespace canzona::linalg::repeat_test {
 namespace {
 
 constexpr int64_t kSide = 96;
@@ -326,4 +326,4 @@ TEST_F(CudaRepeat, TakesNoMoreMemoryFromStepToStep) {
 }
 
 }  // namespace
-}  // namespace canzona::repeat_test
+}  // namespace canzona::linalg::repeat_test

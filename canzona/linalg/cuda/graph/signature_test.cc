@@ -5,7 +5,7 @@
 #include <set>
 #include <vector>
 
-namespace canzona::signature_test {
+namespace canzona::linalg::signature_test {
 namespace {
 
 TEST(Signature, IsThatOfEqualCalls) {
@@ -59,4 +59,4 @@ TEST(Signature, ScattersNumbersThatAreClose) {
 }
 
 }  // namespace
-}  // namespace canzona::signature_test
+}  // namespace canzona::linalg::signature_test

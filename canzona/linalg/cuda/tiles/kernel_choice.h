@@ -1,7 +1,7 @@
 // Which kernels compute 16-bit products of Newton–Schulz.
 #pragma once
 
-namespace canzona {
+namespace canzona::linalg {
 
 // kAuto: the fastest, kTiles for 9.0 and kCublas for others.
 enum class KernelChoice { kAuto, kTiles, kPortable, kCublas };
@@ -17,4 +17,4 @@ bool uses_cublas();
 // not have what is asked for.
 const char* kernel_name();
 
-}  // namespace canzona
+}  // namespace canzona::linalg

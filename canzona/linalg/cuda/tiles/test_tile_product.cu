@@ -13,7 +13,7 @@
 #include "canzona/linalg/cuda/tiles/test_tile_product_folds.cuh"
 #include "canzona/linalg/cuda/tiles/test_tile_product_strips.cuh"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 struct Case {
@@ -316,17 +316,18 @@ TileKernel kernel_of(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::linalg
 
 int main(int argc, char** argv) {
   try {
-    canzona::check_all(canzona::kernel_of(argc, argv));
-    canzona::check_folds(canzona::kernel_of(argc, argv));
-    canzona::check_strips(canzona::kernel_of(argc, argv));
+    canzona::linalg::check_all(canzona::linalg::kernel_of(argc, argv));
+    canzona::linalg::check_folds(canzona::linalg::kernel_of(argc, argv));
+    canzona::linalg::check_strips(canzona::linalg::kernel_of(argc, argv));
   } catch (const std::exception& error) {
     std::printf("FAILED: %s\n", error.what());
     return 1;
   }
-  std::printf("%d checks, %d failures\n", canzona::checks, canzona::failures);
-  return canzona::failures == 0 ? 0 : 1;
+  std::printf("%d checks, %d failures\n", canzona::linalg::checks,
+              canzona::linalg::failures);
+  return canzona::linalg::failures == 0 ? 0 : 1;
 }

@@ -13,7 +13,7 @@
 
 #include "canzona/linalg/cuda/tiles/tile_product.h"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 inline void must(cudaError_t status, const char* what) {
@@ -156,4 +156,4 @@ __global__ void reference(TileProduct p, int64_t m, int64_t n, int64_t k,
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::linalg

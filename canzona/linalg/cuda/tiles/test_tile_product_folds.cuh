@@ -6,7 +6,7 @@
 
 #include "canzona/linalg/cuda/tiles/test_tile_product.cuh"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 // The portable kernel reads and writes whole matrices.
@@ -139,4 +139,4 @@ class FoldChecker {
 };
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::linalg

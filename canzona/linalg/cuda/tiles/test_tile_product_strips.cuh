@@ -9,7 +9,7 @@
 
 #include "canzona/linalg/cuda/tiles/test_tile_product.cuh"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 class StripChecker {
@@ -135,4 +135,4 @@ class StripChecker {
 };
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::linalg

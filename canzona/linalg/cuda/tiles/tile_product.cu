@@ -10,7 +10,7 @@
 #include "canzona/linalg/cuda/tiles/kernel_choice.h"
 #include "canzona/linalg/cuda/tiles/tile_product_task.h"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 void check_layout(const Tiles& tiles, const char* name) {
@@ -260,4 +260,4 @@ void tile_product_apply(const TileProduct& product, const TileWeights& weights,
   run(task, stream);
 }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -23,7 +23,9 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace canzona {
+#include "canzona/base/rooms.h"
+
+namespace canzona::linalg {
 
 enum class TileType { kFp16, kBf16 };
 
@@ -128,4 +130,4 @@ struct TileWeights {
 void tile_product_apply(const TileProduct& product, const TileWeights& weights,
                         cudaStream_t stream);
 
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -5,7 +5,7 @@
 #include "canzona/linalg/cuda/tiles/tile_product_pipeline.cuh"
 #include "canzona/linalg/cuda/tiles/tile_product_ptx.cuh"
 
-namespace canzona {
+namespace canzona::linalg {
 
 // How the Hopper kernel keeps the sums of earlier strips until the tree adds
 // them. A warpgroup's sums fill its registers, so earlier ones lie in memory,
@@ -215,4 +215,4 @@ class Consumer {
 
 }  // namespace
 
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -6,7 +6,7 @@
 #include "canzona/linalg/cuda/tiles/tile_product_pipeline.cuh"
 #include "canzona/linalg/cuda/tiles/tile_product_ptx.cuh"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 constexpr int kPairs = 16;       // per thread and chunk
@@ -41,4 +41,4 @@ __device__ inline uint32_t in_chunk(int32_t row, int32_t group) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::linalg

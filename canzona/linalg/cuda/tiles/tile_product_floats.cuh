@@ -5,7 +5,7 @@
 
 #include "canzona/linalg/cuda/tiles/tile_product_epilogue.cuh"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 template <class V>
@@ -192,4 +192,4 @@ class FloatEpilogue {
 };
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -7,7 +7,7 @@
 
 #include "canzona/linalg/cuda/tiles/tile_product.h"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 constexpr int32_t kSide = 128;
@@ -178,4 +178,4 @@ __device__ inline void add_stage(WarpSums& sums, const uint16_t* stage,
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::linalg

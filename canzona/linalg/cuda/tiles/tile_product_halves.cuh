@@ -5,7 +5,7 @@
 #include "canzona/linalg/cuda/tiles/tile_product_epilogue.cuh"
 #include "canzona/linalg/cuda/tiles/tile_product_hopper.h"
 
-namespace canzona {
+namespace canzona::linalg {
 
 // 16-bit results leave the Hopper kernel in boxes of 64 x 64, through a ring of
 // buffers per warpgroup. The warpgroup writes a box, and a separate warp
@@ -293,4 +293,4 @@ class HalfEpilogue {
 
 }  // namespace
 
-}  // namespace canzona
+}  // namespace canzona::linalg

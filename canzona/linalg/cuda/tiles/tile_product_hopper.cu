@@ -13,7 +13,7 @@
 #include "canzona/linalg/cuda/tiles/tile_product_halves.cuh"
 #include "canzona/linalg/cuda/tiles/tile_product_pipeline.cuh"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 using Encode = PFN_cuTensorMapEncodeTiled_v12000;
@@ -237,4 +237,4 @@ void run_tile_task_hopper(const TileTask& task, cudaStream_t stream) {
     launch_result<false>(task, stream);
 }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -7,7 +7,7 @@
 
 #include "canzona/linalg/cuda/tiles/tile_product_task.h"
 
-namespace canzona {
+namespace canzona::linalg {
 
 struct TileMaps {
   CUtensorMap a;
@@ -21,4 +21,4 @@ bool same_tiles(const Tiles& x, const Tiles& y);
 // If the task has no C or no D, the map of A is used instead.
 TileMaps make_tile_maps(const TileTask& task, int32_t box);
 
-}  // namespace canzona
+}  // namespace canzona::linalg

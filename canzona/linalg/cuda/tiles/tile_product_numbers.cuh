@@ -9,7 +9,7 @@
 #include "canzona/base/master_bits.h"
 #include "canzona/linalg/cuda/tiles/tile_product.h"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 // Two 16-bit numbers in a register, the first in the low half.
@@ -74,4 +74,4 @@ struct WeightScalars {
 };
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::linalg

@@ -21,7 +21,7 @@
 #include "canzona/linalg/cuda/tiles/tile_product_ptx.cuh"
 #include "canzona/linalg/cuda/tiles/tile_product_task.h"
 
-namespace canzona {
+namespace canzona::linalg {
 
 // The schedule determines the order of the blocks of the result. Blocks are
 // numbered matrix by matrix, so that those of one matrix are computed close in
@@ -346,4 +346,4 @@ class Producer {
 
 }  // namespace
 
-}  // namespace canzona
+}  // namespace canzona::linalg

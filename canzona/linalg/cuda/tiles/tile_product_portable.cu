@@ -8,7 +8,7 @@
 #include "canzona/linalg/cuda/tiles/tile_product_pipeline.cuh"
 #include "canzona/linalg/cuda/tiles/tile_product_task.h"
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 struct PortableArgs {
@@ -260,4 +260,4 @@ void run_tile_task_portable(const TileTask& task, cudaStream_t stream) {
     launch_order<false>(task, stream);
 }
 
-}  // namespace canzona
+}  // namespace canzona::linalg

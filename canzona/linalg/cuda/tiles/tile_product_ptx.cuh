@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-namespace canzona {
+namespace canzona::linalg {
 namespace {
 
 __device__ inline uint32_t shared_address(const void* pointer) {
@@ -360,4 +360,4 @@ __device__ inline void wgmma(float (&sums)[kSums], uint64_t a, uint64_t b,
 
 }  // namespace
 
-}  // namespace canzona
+}  // namespace canzona::linalg

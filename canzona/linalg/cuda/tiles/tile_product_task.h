@@ -4,7 +4,7 @@
 
 #include "canzona/linalg/cuda/tiles/tile_product.h"
 
-namespace canzona {
+namespace canzona::linalg {
 
 // A product whose operands fit. Either `d` or `floats` receives the result; the
 // scalars of floats are null if the product itself is stored.
@@ -50,4 +50,4 @@ int tile_device_attribute(cudaDeviceAttr attribute);
 // Returns how many multiprocessors a kernel of the calling thread may use.
 int tile_multiprocessors();
 
-}  // namespace canzona
+}  // namespace canzona::linalg
