@@ -13,9 +13,9 @@ checks=$((checks + 1))
 cmp -s plan.json first.json || fail 'the same input gave another plan'
 
 # A file that is read is not written, nor one file twice; devices may be.
-canzona plan --placed plan.json --mesh dp=2 -o ./plan.json
+canzona plan --storage plan.json --mesh dp=2 -o ./plan.json
 exits 2
-says "--output './plan.json': belongs to --placed 'plan.json'"
+says "--output './plan.json': belongs to --storage 'plan.json'"
 canzona plan --model qwen3-0.6b --mesh dp=2 -o both.json --html ./both.json
 exits 2
 says "--output 'both.json': belongs to --html './both.json'"

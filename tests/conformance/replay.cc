@@ -105,7 +105,7 @@ const FixtureTensor* Injection::find(const std::string& name,
   }
   if (num_elements(tensor->dims) != elements)
     fixture_.refuse(cat("tensor ", quoted(name), " is ",
-                        to_string(tensor->dims), ", expected ", elements,
+                        canzona::to_string(tensor->dims), ", expected ", elements,
                         " elements"));
   return tensor;
 }

@@ -18,7 +18,7 @@ void check_size(const std::vector<StateFact>& facts, const Dims& dims) {
   for (const StateFact& fact : facts) {
     total += std::min(fact.elements(), kMaxReplayElements + 1);
     if (total > kMaxReplayElements)
-      throw UsageError(cat("a tensor of ", to_string(dims),
+      throw UsageError(cat("a tensor of ", canzona::to_string(dims),
                            " needs states of more than ", kMaxReplayElements,
                            " elements"));
   }
@@ -43,7 +43,7 @@ TensorMemory::TensorMemory(Engine& engine, const Rule& rule, const Dims& dims)
   states_ = std::move(make_states(engine, rule, dims, 1, memory_.arena())[0]);
   for (const StateFact& fact : states_.facts)
     CANZONA_CHECK(fact.lives == Lives::kWithOwner || fact.elements() == count_,
-                  "state ", fact.name, " of a tensor of ", to_string(dims));
+                  "state ", fact.name, " of a tensor of ", canzona::to_string(dims));
   const int64_t cut = count_ / 3;
   add_piece(whole_, 0, count_);
   if (cut > 0) add_piece(in_two_, 0, cut);
