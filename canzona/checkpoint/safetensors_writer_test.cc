@@ -63,10 +63,11 @@ TEST_F(SafetensorsWriting, TheReaderFindsNamesShapesAndData) {
             std::string("\0\0\0\x41\0\0\x10\x41", 8));
 }
 
-TEST_F(SafetensorsWriting, Bf16IsTheNearestAndEvenOfTwo) {
+TEST_F(SafetensorsWriting, Bf16IsTheNearestAndTheLargerOfTwo) {
   const std::vector<std::pair<float, uint16_t>> cases = {
       {1.0F, 0x3F80},
-      {0x1.01p0F, 0x3F80},
+      {0x1.01p0F, 0x3F81},
+      {-0x1.01p0F, 0xBF81},
       {0x1.03p0F, 0x3F82},
       {0x1.0101p0F, 0x3F81},
       {-0x1.0101p0F, 0xBF81},

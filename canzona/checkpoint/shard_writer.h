@@ -68,7 +68,7 @@ class SafetensorsWriter {
                     const std::map<std::string, std::string>& metadata);
 
   // Appends elements, row-major; a tensor may come in several pieces. Bf16 is
-  // rounded to nearest, ties to even.
+  // rounded to nearest, halves away from zero.
   void add(std::span<const float> values);
   // Returns the SHA-256 of the file, as sha256sum prints it. Throws
   // InternalError if elements are missing.

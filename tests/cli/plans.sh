@@ -244,8 +244,8 @@ for json in '' --json; do
   canzona compare --model qwen3-0.6b --mesh dp=2 --memory-cap 1MiB \
     --activations none --zero all $json
   exits 2
-  prints 'nothing fits in'
-  says 'nothing fits in'
+  prints 'no layout fits in'
+  says 'no layout fits in'
 done
 
 # Activations count against the cap, unless they are left out.
