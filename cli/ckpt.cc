@@ -330,8 +330,7 @@ Verb add_one(CLI::App& ckpt, const CkptVerb& verb) {
 Verb add_ckpt(CLI::App& root) {
   VerbDeclaration ckpt{
       .name = "ckpt",
-      .description =
-          "list, inspect, verify, prune and export checkpoints",
+      .description = "list, inspect, verify, prune and export checkpoints",
       .footer = kCkptExamples,
       .run = [](const Output&) -> Outcome {
         throw InternalError("no verb of ckpt was parsed");

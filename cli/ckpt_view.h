@@ -44,7 +44,6 @@ Document ckpt_verify_view(const std::string& path,
 Document ckpt_inspect_view(const CheckpointReader& reader,
                            const std::string& pattern);
 
-
 Document ckpt_prune_view(const PruneReport& report, bool dry_run);
 
 // `path` is the checkpoint, `folder` where its weights are now.

@@ -284,7 +284,8 @@ void refuse_lost_files(const CLI::App& app) {
           if (other != out && would_destroy(file, *other, named))
             throw UsageError(cat(out->get_name(), " ", quoted(file),
                                  ": belongs to ", other->get_name(), " ",
-                                 quoted(named), ", and would be lost; choose "
+                                 quoted(named),
+                                 ", and would be lost; choose "
                                  "another file"));
 }
 

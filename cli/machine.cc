@@ -188,8 +188,7 @@ OptionRows options_of(DoctorFlags& a) { return {json_flag(a.json)}; }
 Verb add_doctor(CLI::App& root) {
   return add_verb_of<DoctorFlags>(
       root, {.name = "doctor",
-             .description =
-                 "check this machine: CPU, BLAS, GPU, rates, disk",
+             .description = "check this machine: CPU, BLAS, GPU, rates, disk",
              .footer = kDoctorExamples});
 }
 

@@ -28,7 +28,7 @@ inline constexpr const char* kAutoMesh = "auto";
 // Empty text means not given, and so does an empty number.
 struct PlanArguments {
   std::string storage;  // plan only: given storage
-  std::string layout;  // plan only: one of PyTorch's, with the next three
+  std::string layout;   // plan only: one of PyTorch's, with the next three
   std::string dtype;
   std::string wire;
   bool share_states = false;

@@ -44,7 +44,7 @@ void require_search(const PlanArguments& a) {
                          "such as --fix tp=8"));
   const char* beside = a.micro_batches             ? "--micro-batches"
                        : !a.layout.empty()         ? "--layout"
-                       : !a.storage.empty()         ? "--storage"
+                       : !a.storage.empty()        ? "--storage"
                        : a.tokens.value_or(1) == 0 ? "--tokens 0"
                                                    : nullptr;
   if (beside != nullptr)

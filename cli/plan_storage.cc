@@ -70,7 +70,7 @@ DType dtype_of(const std::string& text, const char* option) {
 // What a user of PyTorch passes to the optimizer. A capacity that is named is
 // kept strictly, as there.
 StorageOptions torch_options(const PlanArguments& arguments,
-                            const PlanInput& input) {
+                             const PlanInput& input) {
   StorageOptions options;
   options.wire = dtype_of(arguments.wire, "--wire");
   options.master = input.options.master;
@@ -96,7 +96,7 @@ StorageOptions torch_options(const PlanArguments& arguments,
 // Sums over strips cost a little, and only teams need them: as in PyTorch there
 // are none where teams are off, unless somebody asks for them.
 RuleGroup matrices_group(const PlanArguments& arguments,
-                           const PlanInput& input) {
+                         const PlanInput& input) {
   RuleGroup group{std::string(input.rule->name()), input.rule->options()};
   const bool named =
       parse_rule_options(arguments.rule_options).contains("strips");
@@ -145,8 +145,8 @@ Outcome plan_storage(const PlanArguments& arguments, const Output& out) {
   std::optional<CostTable> table;
   if (!arguments.cost.empty()) table = read_cost_table(arguments.cost);
   const Clock::time_point start = Clock::now();
-  StorageInput input = read_storage(
-      read_file(path, kMaxStorageFile, "given storage"), path);
+  StorageInput input =
+      read_storage(read_file(path, kMaxStorageFile, "given storage"), path);
   if (table && input.cost)
     throw UsageError(cat("--cost ", quoted(arguments.cost), ": ",
                          printable(path), " has a table of its own"));

@@ -158,8 +158,9 @@ TrainResult train_on(Ranks& ranks, const TrainJob& job, const Data& data,
   TrainResult result;
   ranks.runner()(job.link, [&](Communicator& world) {
     const auto engine = make_engine(job.device);
-    TrainResult own = train::train(job.settings, job.plan, data.batches, world,
-                            *engine, ranks.speaks() ? &observer : nullptr);
+    TrainResult own =
+        train::train(job.settings, job.plan, data.batches, world, *engine,
+                     ranks.speaks() ? &observer : nullptr);
     if (world.rank() == 0) {
       result = std::move(own);
     } else if (!ranks.speaks()) {
@@ -392,13 +393,12 @@ Outcome run_job(const TrainFlags& a, const TrainConfig& config,
 // Ranks are threads unless processes were requested or started.
 RankCounts rank_counts(const TrainConfig& config,
                        const std::optional<ProcessLaunch>& launch) {
-  return {
-      .launched = launch ? launch->num_ranks : 0,
-      .cores = launch || config.transport == "mpi" ||
-                       config.transport == "tcp" ||
-                       device_kind(config.device).has_own_memory
-                   ? 1
-                   : usable_cpus()};
+  return {.launched = launch ? launch->num_ranks : 0,
+          .cores = launch || config.transport == "mpi" ||
+                           config.transport == "tcp" ||
+                           device_kind(config.device).has_own_memory
+                       ? 1
+                       : usable_cpus()};
 }
 
 Outcome dry_run(const TrainFlags& a, const TrainConfig& config, TrainJob& job,

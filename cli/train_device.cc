@@ -109,10 +109,9 @@ std::optional<TrainDevice> find_train_device(const TrainConfig& config,
     out.library_bytes = kNcclBytes;
     if (ranks->shares_gpu()) out.ranks = ranks->num_here();
   }
-  out.free_bytes =
-      on_every_rank(ranks->runner(), {}, [&](Communicator& world) {
-        return std::ranges::min(one_from_all(world, gpu.free_bytes));
-      });
+  out.free_bytes = on_every_rank(ranks->runner(), {}, [&](Communicator& world) {
+    return std::ranges::min(one_from_all(world, gpu.free_bytes));
+  });
   return out;
 }
 

@@ -148,11 +148,11 @@ ResumePoint point_at(const std::string& path, const std::string& run) {
 [[noreturn]] void refuse_weights_alone(const std::string& wish,
                                        const std::string& folder,
                                        const std::string& name) {
-  throw UsageError(
-      cat("--resume ", quoted(wish, 300), ": the ", name, " in ",
-          quoted(folder, 300),
-          " holds only weights and no state to resume from; start a run from them with canzona train --init ",
-          printable(folder), " --run NEW_FOLDER"));
+  throw UsageError(cat("--resume ", quoted(wish, 300), ": the ", name, " in ",
+                       quoted(folder, 300),
+                       " holds only weights and no state to resume from; start "
+                       "a run from them with canzona train --init ",
+                       printable(folder), " --run NEW_FOLDER"));
 }
 
 std::optional<ResumePoint> any_point(const std::string& wish,

@@ -426,8 +426,8 @@ Document dry_run_view(const TrainConfig& config, const TrainJob& job,
       ")\n  data: ", tokens.describe(), " (", tokens.size(),
       "), tokens per step: ", config.batch.global * config.model.length,
       "\n  sequences at once: ", config.batch.micro, " of ",
-      config.model.length, " tokens (",
-      printable(config.origin("batch.micro")), ")\n"));
+      config.model.length, " tokens (", printable(config.origin("batch.micro")),
+      ")\n"));
   if (const std::string text = precision.text(); !text.empty())
     out.text(cat("  precision: ", text, "\n"));
   if (job.ranking)

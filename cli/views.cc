@@ -201,7 +201,7 @@ Document explanation(const ExplainFlags& a, const StoragePlan& plan) {
 }
 
 Outcome explain_storage(const ExplainFlags& arguments, StoragePlanFile file,
-                       const Output& out) {
+                        const Output& out) {
   if (!file.violations.empty())
     throw ViolationsFound(cat("plan ", quoted(arguments.path), " is not sound"),
                           std::move(file.violations));

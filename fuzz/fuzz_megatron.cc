@@ -31,7 +31,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::memcpy(&bin_bytes, data + size, sizeof bin_bytes);
   try {
     check(canzona::data::megatron_index(std::as_bytes(std::span(data, size)),
-                                  bin_bytes, "x.idx"),
+                                        bin_bytes, "x.idx"),
           bin_bytes);
   } catch (const canzona::UsageError&) {
   }

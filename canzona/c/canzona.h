@@ -93,11 +93,11 @@ CANZONA_API void canzona_step_free(canzona_step* step);
  * bound again. Addresses must be aligned to the element: 4 bytes for fp32 and
  * the slots, 2 for bf16, 8 for the numbers. */
 typedef struct {
-  void* const* weights;  /* by tensor, in the tensor's dtype; NULL: none here */
+  void* const* weights; /* by tensor, in the tensor's dtype; NULL: none here */
   /* By tensor, NULL if weights are fp32: fp32, or 16 bits each if the plan has
    * "master": "remainder". */
   void* const* masters;
-  float* const* states;  /* by memory of the layout */
+  float* const* states; /* by memory of the layout */
   void* slots;
   void* rooms; /* of teams; aligned to 64 bytes; NULL if they have no bytes */
   int64_t* numbers; /* CANZONA_NUMBERS of them, in the device's memory */
@@ -155,16 +155,16 @@ CANZONA_API int canzona_step_abandon(canzona_step* step);
  * step must have been made before, without a capture. */
 typedef struct {
   double number;
-  const void* live; /* on the device, read by each replay; NULL: the number */
+  const void* live;  /* on the device, read by each replay; NULL: the number */
   int32_t is_double; /* 0: `live` is a float */
 } canzona_rate;
 typedef struct {
   float* const* counts; /* by tensor: its updates so far; a replay adds 1 */
   const canzona_rate* rates; /* by group; they are copied */
-  int64_t* skipped;     /* counts replays that changed nothing */
-  int64_t* refused;     /* counts those of them that no longer fit */
-  double limit;         /* of the gradient's norm; 0: none */
-  int32_t skip;         /* as for judge() */
+  int64_t* skipped;          /* counts replays that changed nothing */
+  int64_t* refused;          /* counts those of them that no longer fit */
+  double limit;              /* of the gradient's norm; 0: none */
+  int32_t skip;              /* as for judge() */
 } canzona_replay;
 CANZONA_API int canzona_step_capture(canzona_step* step,
                                      const canzona_gradient* gradients,

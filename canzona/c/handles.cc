@@ -139,8 +139,7 @@ void write_actions(JsonWriter& out, const RankSchedule& schedule,
 
 }  // namespace
 
-std::string layout_json(const StoragePlan& plan,
-                        const RankSchedule& schedule) {
+std::string layout_json(const StoragePlan& plan, const RankSchedule& schedule) {
   JsonWriter out;
   out.begin_object().field("rank", schedule.rank).field("world", plan.world);
   out.field("wire", to_string(plan.options.wire));

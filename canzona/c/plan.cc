@@ -39,8 +39,8 @@ canzona_plan* canzona_plan_new(const char* json, int64_t length) {
   return canzona::c::result_of([&] {
     using namespace canzona;
     using namespace canzona::c;
-    StorageInput input = read_storage(
-        text_argument(json, length, "canzona_plan_new", "json"));
+    StorageInput input =
+        read_storage(text_argument(json, length, "canzona_plan_new", "json"));
     auto plan = std::make_shared<PlanHandle>(
         make_storage_plan(std::move(input.request), input.table()));
     return static_cast<canzona_plan*>(plan_handles().add(std::move(plan)));

@@ -38,7 +38,7 @@ std::vector<To> pointers(From* const* array, size_t count) {
 }
 
 CallerMemory caller_memory(const StepHandle& handle, const CallerStep& step,
-                       const canzona_memory& memory) {
+                           const canzona_memory& memory) {
   const size_t tensors = handle.plan().tensors.size();
   CallerMemory given;
   given.weights = pointers<std::byte*>(memory.weights, tensors);
@@ -59,12 +59,12 @@ DType gradient_dtype(const CutTensor& tensor, int32_t dtype) {
                        ", expected CANZONA_FP32 (0) or CANZONA_BF16 (1)"));
 }
 
-std::vector<CallerGradient> caller_gradients(const StoragePlan& plan,
-                                         const canzona_gradient* gradients) {
+std::vector<CallerGradient> caller_gradients(
+    const StoragePlan& plan, const canzona_gradient* gradients) {
   std::vector<CallerGradient> given(plan.tensors.size());
   for (size_t t = 0; t < given.size(); ++t)
     given[t] = {static_cast<std::byte*>(gradients[t].data),
-               gradient_dtype(plan.tensors[t], gradients[t].dtype)};
+                gradient_dtype(plan.tensors[t], gradients[t].dtype)};
   return given;
 }
 
@@ -72,16 +72,15 @@ CallerReplay caller_replay(const StoragePlan& plan,
                            const canzona_replay& replay) {
   const std::span counts(replay.counts, plan.tensors.size());
   CallerReplay given{.counts = {counts.begin(), counts.end()},
-                  .rates = {},
-                  .skipped = replay.skipped,
-                  .refused = replay.refused,
-                  .limit = replay.limit,
-                  .skip = replay.skip != 0};
-  for (const canzona_rate& rate :
-       std::span(replay.rates, plan.groups.size()))
+                     .rates = {},
+                     .skipped = replay.skipped,
+                     .refused = replay.refused,
+                     .limit = replay.limit,
+                     .skip = replay.skip != 0};
+  for (const canzona_rate& rate : std::span(replay.rates, plan.groups.size()))
     given.rates.push_back({rate.number,
-                          static_cast<const std::byte*>(rate.live),
-                          rate.is_double != 0 ? DType::kFp64 : DType::kFp32});
+                           static_cast<const std::byte*>(rate.live),
+                           rate.is_double != 0 ? DType::kFp64 : DType::kFp32});
   return given;
 }
 
@@ -124,9 +123,9 @@ canzona_step* canzona_step_new(const canzona_plan* plan, int32_t rank,
 const char* canzona_step_layout(canzona_step* step) {
   const char* text = nullptr;
   canzona::c::with_step(step, "canzona_step_layout",
-                     [&](const canzona::c::StepUse& use) {
-                       text = use.handle().layout().c_str();
-                     });
+                        [&](const canzona::c::StepUse& use) {
+                          text = use.handle().layout().c_str();
+                        });
   return text;
 }
 
@@ -217,8 +216,9 @@ int canzona_step_needs(canzona_step* step, int32_t action, int64_t number,
 }
 
 int canzona_step_end(canzona_step* step) {
-  return canzona::c::with_step(step, "canzona_step_end",
-                            [](const canzona::c::StepUse& use) { use->end(); });
+  return canzona::c::with_step(
+      step, "canzona_step_end",
+      [](const canzona::c::StepUse& use) { use->end(); });
 }
 
 int canzona_step_abandon(canzona_step* step) {

@@ -36,7 +36,7 @@ constexpr double kRates[] = {0.1, 0.1};
 struct Trial {
   explicit Trial(const char* request = kOneRank, int32_t threads = 1)
       : plan(canzona_plan_new(request,
-                                 static_cast<int64_t>(std::strlen(request)))),
+                              static_cast<int64_t>(std::strlen(request)))),
         step(canzona_step_new(plan, 0, "cpu", nullptr, threads, nullptr)) {
     if (step == nullptr) return;
     layout = nlohmann::json::parse(canzona_step_layout(step));

@@ -65,16 +65,11 @@ TEST_F(SafetensorsWriting, TheReaderFindsNamesShapesAndData) {
 
 TEST_F(SafetensorsWriting, Bf16IsTheNearestAndTheLargerOfTwo) {
   const std::vector<std::pair<float, uint16_t>> cases = {
-      {1.0F, 0x3F80},
-      {0x1.01p0F, 0x3F81},
-      {-0x1.01p0F, 0xBF81},
-      {0x1.03p0F, 0x3F82},
-      {0x1.0101p0F, 0x3F81},
-      {-0x1.0101p0F, 0xBF81},
-      {0.0F, 0x0000},
-      {-0.0F, 0x8000},
-      {0x1.ffp127F, 0x7F80},
-      {std::numeric_limits<float>::infinity(), 0x7F80},
+      {1.0F, 0x3F80},        {0x1.01p0F, 0x3F81},
+      {-0x1.01p0F, 0xBF81},  {0x1.03p0F, 0x3F82},
+      {0x1.0101p0F, 0x3F81}, {-0x1.0101p0F, 0xBF81},
+      {0.0F, 0x0000},        {-0.0F, 0x8000},
+      {0x1.ffp127F, 0x7F80}, {std::numeric_limits<float>::infinity(), 0x7F80},
       {0x1p-149F, 0x0000},
   };
   std::vector<float> values;

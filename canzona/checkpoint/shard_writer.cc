@@ -57,8 +57,8 @@ std::string encoded(std::span<const float> values, DType type) {
     if (type == DType::kFp32)
       append_little_endian(bytes, std::bit_cast<uint32_t>(value), 4);
     else
-      append_little_endian(
-          bytes, weight_of_master(std::bit_cast<uint32_t>(value)), 2);
+      append_little_endian(bytes,
+                           weight_of_master(std::bit_cast<uint32_t>(value)), 2);
   }
   return bytes;
 }

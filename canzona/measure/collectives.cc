@@ -232,9 +232,8 @@ class CollectiveTrials {
   }
 
   void add_everywhere(int64_t elements) {
-    measure(Operation::kAllReduce, "fp32", [&] {
-      group_->all_reduce(Reduction::kFp32Sum, in(elements * 4));
-    });
+    measure(Operation::kAllReduce, "fp32",
+            [&] { group_->all_reduce(Reduction::kFp32Sum, in(elements * 4)); });
     measure(Operation::kAllReduce, "int64, largest of 1",
             [&] { group_->all_reduce(Reduction::kInt64Max, in(8)); });
   }

@@ -21,9 +21,8 @@ class BenchWeights : public Weights<Real, float> {
  public:
   BenchWeights(const Model& shapes, Engine& engine) : memory_(engine) {
     for (const Tensor& tensor : shapes.tensors) {
-      const Run numbers = memory_.noise(
-          tensor.elements(), parameters_.size(),
-          tensor.role == Role::kNorm ? 0 : 0.03);
+      const Run numbers = memory_.noise(tensor.elements(), parameters_.size(),
+                                        tensor.role == Role::kNorm ? 0 : 0.03);
       if constexpr (sizeof(Real) == sizeof(uint16_t)) {
         parameters_.push_back(memory_.rounded(tensor.elements()));
         engine.round_weights(parameters_.back(), elements<float>(numbers),
@@ -31,8 +30,7 @@ class BenchWeights : public Weights<Real, float> {
         gradients_.push_back(elements<float>(numbers));
       } else {
         parameters_.push_back(elements<float>(numbers));
-        gradients_.push_back(
-            elements<float>(memory_.zeros(tensor.elements())));
+        gradients_.push_back(elements<float>(memory_.zeros(tensor.elements())));
       }
     }
     engine.synchronize();
@@ -60,8 +58,8 @@ class Benched {
     }
     host_ = std::make_unique<BenchWeights<float>>(shapes, engine);
     const Parallel whole{.num_layers = config.architecture.layers};
-    decoder_ = std::make_unique<Decoder<float>>(config, shapes, whole, engine,
-                                                *host_);
+    decoder_ =
+        std::make_unique<Decoder<float>>(config, shapes, whole, engine, *host_);
   }
   TrainedDecoder<float>& operator*() { return *decoder_; }
 
@@ -181,10 +179,10 @@ double flops_per_token(const Model& shapes, const DecoderConfig& config) {
   for (const PassSeconds& pass : compute_seconds(
            shapes,
            {.tokens = 1,
-            .length = config.length,
-            .width = config.architecture.heads * config.architecture.head_dim,
-            .flops_per_second = 1,
-            .experts_per_token = config.experts_per_token}))
+           .length = config.length,
+           .width = config.architecture.heads * config.architecture.head_dim,
+           .flops_per_second = 1,
+           .experts_per_token = config.experts_per_token}))
     flops += pass.forward + pass.backward;
   return flops;
 }

@@ -82,7 +82,7 @@ struct DiskInfo {
   std::string folder;
   int64_t free_bytes = -1;            // for this user; -1: unknown
   double write_bytes_per_second = 0;  // until they are on disk
-  std::string problem = {};   // why writing fails; "" if it works
+  std::string problem = {};           // why writing fails; "" if it works
 };
 // Writes `bytes` to a temporary file in the folder, and removes it.
 DiskInfo measure_disk(const std::string& folder,

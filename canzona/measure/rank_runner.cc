@@ -163,8 +163,8 @@ double measure_copy_rate(Communicator& world) {
   constexpr size_t kBytes = 8 << 20;
   const std::vector<std::byte> from(kBytes, std::byte{1});
   std::vector<std::byte> to(kBytes);
-  const std::vector<double> seconds = time_rounds(
-      world, [&] { std::memcpy(to.data(), from.data(), kBytes); });
+  const std::vector<double> seconds =
+      time_rounds(world, [&] { std::memcpy(to.data(), from.data(), kBytes); });
   return kBytes / largest_of(world, std::ranges::min(seconds));
 }
 

@@ -75,7 +75,7 @@ void check_gpu_memory(const StepBenchRequest& request, const Plan& plan) {
 
 PlannedBytes planned_bytes(const StepBenchRequest& request, const Plan& plan) {
   return measure::planned_bytes(plan, request.trial.runtime.wire,
-                       request.trial.micro_batches);
+                                request.trial.micro_batches);
 }
 
 // Choices in the order in which one is wanted to be measured first.

@@ -48,8 +48,7 @@ Slot<Real> take_slot(const DecoderConfig& config, const Parallel& parallel,
     }
     const bool keeps_feed = config.recompute == Recompute::kOff;
     slot.layers.push_back(take_saved<Real>(
-        sizes,
-        keeps_feed ? feed_bytes<Real>(config, parallel, layer).saved : 0,
+        sizes, keeps_feed ? feed_bytes<Real>(config, parallel, layer).saved : 0,
         cutter));
     if (!keeps_feed) slot.layers.back().feed = shared.feed;
   }

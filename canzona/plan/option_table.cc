@@ -91,8 +91,7 @@ std::vector<PlannerOption> make_rows() {
        .help =
            "how to split tensors into matrices, or several joined by commas",
        .usual = "none",
-       .words = {"none", "qkv", "head", "output-head", "gate-up",
-                 "expert"},
+       .words = {"none", "qkv", "head", "output-head", "gate-up", "expert"},
        .is_open = true,
        .set = set_parsed<&PlanOptions::splits, parse_splits>},
       {.name = "strategy",

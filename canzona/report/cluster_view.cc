@@ -23,7 +23,7 @@ std::string kind_name(const Plan& plan, const IterationPrediction& kind) {
 struct PartOfTime {
   const char* heading;  // in tables
   const char* key;      // in JSON
-  double IterationTime::* seconds;
+  double IterationTime::*seconds;
 };
 
 // The parts add up to the iteration.

@@ -194,7 +194,7 @@ void add_memory(const ZeroRanking& all, Document& out) {
 }
 
 std::string notes(const ZeroRanking& all) {
-  const auto note = [&](ZeroSizes MeshChoice::* sizes, int32_t homes,
+  const auto note = [&](ZeroSizes MeshChoice::*sizes, int32_t homes,
                         const char* whose) {
     const bool repeats =
         std::ranges::any_of(all.rows(), [&](const RankedMesh& row) {

@@ -12,7 +12,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 RankedMesh row_of(const ZeroSizes& sizes, int64_t parameters, bool fits) {
-  RankedMesh row{.weighed = {.choice = {.dense = sizes}},
+  RankedMesh row{.weighed = {.choice = {.mesh = {}, .dense = sizes}},
                  .reason = fits ? "the fastest of 1" : "1.00 GiB over the cap",
                  .verdict = fits ? MeshVerdict::kFits : MeshVerdict::kOverCap};
   row.weighed.memory.parameters = Bytes(parameters);
@@ -34,7 +34,7 @@ ZeroRanking three() {
   all.work.num_micro_batches = 2;
   all.answer.kinds = {row_of({4, 4, 4}, 1 << 20, true),
                       row_of({4, 1, 1}, int64_t{2} << 30, false),
-                      {.weighed = {.choice = {.dense = {4, 2, 4}}},
+                      {.weighed = {.choice = {.mesh = {}, .dense = {4, 2, 4}}},
                        .reason = "strategy x wants z2 = z3",
                        .verdict = MeshVerdict::kRefused}};
   return all;

@@ -67,7 +67,9 @@ TEST(Document, RowsWithNamesAreAnObjectAndRowsWithoutKeysAreNone) {
   named.add("gather", {{"sent", ">sent", 1}});
   texts.add({{"", "<a", "b"}});
   Document out;
-  out.table("named", named).table("texts", texts).table("none", Listing(), "nothing");
+  out.table("named", named)
+      .table("texts", texts)
+      .table("none", Listing(), "nothing");
   out.set("no_names", Listing::by_name().value());
   const Json json = parse_json(to_json(out), {});
   EXPECT_EQ(json["named"]["gather"]["sent"], 1);

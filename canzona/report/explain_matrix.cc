@@ -205,7 +205,7 @@ constexpr size_t kLabel = 12;
 constexpr size_t kMaxExplained = 8;
 
 std::string storage_ranks(const SettledRequest& plan,
-                         std::span<const int32_t> ranks) {
+                          std::span<const int32_t> ranks) {
   std::string out;
   for (const int32_t rank : ranks)
     out += fmt::format("{}rank {} ({})", out.empty() ? "" : ", ", rank,

@@ -11,7 +11,7 @@ using testing::HasSubstr;
 using testing::Not;
 
 constexpr std::string_view kKinds[] = {
-    "runs.js",   "plan.js", "plan_drawings.js", "tensors.js",
+    "runs.js",    "plan.js", "plan_drawings.js", "tensors.js",
     "storage.js", "zero.js", "bars.js",          "cluster.js"};
 
 TEST(Page, AsksTheNetworkForNothing) {

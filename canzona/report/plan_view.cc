@@ -401,7 +401,9 @@ Document plan_view(const ReportPlan& shown, bool complete) {
   Document out;
   out.set("report", "plan").add(request_view(shown)).add(routing_view(plan));
   out.add(balance_view(shown)).add(loads_view(shown)).add(zero_view(shown));
-  out.add(memory_view(shown)).add(wire_view(shown.ranks)).add(times_view(shown));
+  out.add(memory_view(shown))
+      .add(wire_view(shown.ranks))
+      .add(times_view(shown));
   out.add(phases_view(plan)).set("makespan", s.makespan.value());
   out.set("bound", s.bound.value()).set("mean", s.mean);
   if (may_have_teams(plan)) out.set("team_bound", s.team_bound.value());

@@ -112,7 +112,7 @@ Spread spread_over(const std::vector<RankCost>& ranks, const Figure& figure) {
 // there are any.
 struct MemoryKind {
   const char* name;
-  Bytes RankMemory::* field;
+  Bytes RankMemory::*field;
 };
 std::vector<MemoryKind> memory_kinds(bool with_pools);
 // True if any tensor is cut into slices, which are gathered into pools.

@@ -24,7 +24,7 @@ std::string storage_name(const StoragePlan& plan, size_t matrix) {
 
 // Returns the matrices of a rank, the most expensive first.
 std::vector<size_t> storage_owned(const StoragePlan& plan,
-                                 const StorageFigures& figures, int32_t rank) {
+                                  const StorageFigures& figures, int32_t rank) {
   std::vector<size_t> owned;
   for (size_t m = 0; m < plan.matrices.size(); ++m)
     if (std::ranges::count(plan.matrices[m].owners(), rank) > 0)
@@ -82,7 +82,8 @@ std::string moved_with(const RankSchedule& schedule,
 
 void add_actions(const StoragePlan& plan, int32_t rank, Document& out) {
   out.title("A step");
-  add_order_table("~<>>>", kStorageOrderColumns, storage_order(plan, rank), out);
+  add_order_table("~<>>>", kStorageOrderColumns, storage_order(plan, rank),
+                  out);
   const RankSchedule schedule = shown_schedule(plan, rank);
   out.set("groups", schedule.groups);
   out.set("slot_bytes", schedule.slot_elements * size_of(plan.options.wire));
@@ -107,7 +108,7 @@ void add_actions(const StoragePlan& plan, int32_t rank, Document& out) {
 
 // Returns the matrices that a name stands for.
 std::vector<size_t> storage_matrices_named(const StoragePlan& plan,
-                                          const std::string& name) {
+                                           const std::string& name) {
   std::vector<size_t> found;
   std::vector<std::string> known;
   for (size_t m = 0; m < plan.matrices.size(); ++m) {
@@ -199,13 +200,13 @@ Document explain_storage_rank(const StoragePlan& plan, int32_t rank) {
   out.table("matrices", matrices);
   add_bytes(figures.ranks[index(rank)], out);
   add_storage_memory("Memory", storage_memory(plan, shown_schedule(plan, rank)),
-                    out);
+                     out);
   add_actions(plan, rank, out);
   return out;
 }
 
 Document explain_storage_matrix(const StoragePlan& plan,
-                               const std::string& name) {
+                                const std::string& name) {
   const StorageFigures figures(plan);
   const StorageBasis basis(plan);
   Document out;

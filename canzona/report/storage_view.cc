@@ -92,9 +92,10 @@ void add_request(const StoragePlan& plan, Document& out) {
 }
 
 double slowest_step(const StorageFigures& figures) {
-  return spread_over(figures.ranks, [](const RankCost& rank) {
-           return rank.step_seconds_mean;
-         }).max;
+  return spread_over(
+             figures.ranks,
+             [](const RankCost& rank) { return rank.step_seconds_mean; })
+      .max;
 }
 
 void add_balance(const StoragePlan& plan, const StorageFigures& figures,
@@ -108,14 +109,14 @@ void add_balance(const StoragePlan& plan, const StorageFigures& figures,
     out.line(cat("makespan ", as_ratio(figures.makespan_over_bound).text,
                  plan.options.teams == kTeamsOff
                      ? " × bound, "
-                     : " × bound of plans without teams, ", ratio_text(figures.makespan_over_mean),
-                 " × mean · ", counted(s.idle_ranks, "rank"), " idle"));
+                     : " × bound of plans without teams, ",
+                 ratio_text(figures.makespan_over_mean), " × mean · ",
+                 counted(s.idle_ranks, "rank"), " idle"));
     out.line(cat("makespan ",
                  cost_text(plan.cost_basis,
                            static_cast<double>(s.makespan.value()) / period),
                  " per step, predicted"));
-    out.line(cat("step ",
-                 human_seconds(slowest_step(figures)),
+    out.line(cat("step ", human_seconds(slowest_step(figures)),
                  " on the slowest rank, with what it exchanges, predicted"));
     out.title("Load of each rank")
         .text(load_picture({figures.loads, s.mean}, Ink(true)));
@@ -274,7 +275,7 @@ Document storage_view(const StoragePlan& plan) {
   add_classes(plan, out);
   add_bytes(figures, out);
   add_storage_memory("Memory of the busiest rank",
-                    storage_memory(plan, shown_schedule(plan, busiest)), out);
+                     storage_memory(plan, shown_schedule(plan, busiest)), out);
   Listing matrices, shared;
   for (size_t m = 0; m < plan.matrices.size(); ++m)
     add_matrix_row(plan, figures, m, matrices);
@@ -300,15 +301,15 @@ std::string owners_text(const OwnedMatrix& matrix) {
 }
 
 RankMemory storage_memory(const StoragePlan& plan,
-                         const RankSchedule& schedule) {
+                          const RankSchedule& schedule) {
   RankMemory memory;
   for (int32_t t = 0; t < std::ssize(plan.tensors); ++t) {
     const int64_t elements = stored_elements(plan, t, schedule.rank);
     const DType dtype = plan.tensors[index(t)].dtype;
     memory.parameters += Bytes(elements * size_of(dtype));
     memory.gradients += Bytes(elements * size_of(dtype));
-    memory.master += Bytes(
-        elements * master_bytes_per_element(dtype, plan.options.master));
+    memory.master +=
+        Bytes(elements * master_bytes_per_element(dtype, plan.options.master));
   }
   for (const int64_t elements : schedule.memories)
     memory.states += Bytes(elements * kBytesPerFp32);
@@ -318,7 +319,7 @@ RankMemory storage_memory(const StoragePlan& plan,
 }
 
 void add_storage_memory(const char* title, const RankMemory& memory,
-                       Document& out) {
+                        Document& out) {
   Listing rows;
   const auto row = [&](const char* name, Bytes bytes) {
     rows.add({{"", "<kind", name}, {"", ">bytes", as_bytes(bytes.value())}});

@@ -70,10 +70,10 @@ struct StorageOrder {
 StorageOrder storage_order(const StoragePlan& plan, int32_t rank);
 
 RankMemory storage_memory(const StoragePlan& plan,
-                         const RankSchedule& schedule);
+                          const RankSchedule& schedule);
 // Adds it as a table, and to the JSON.
 void add_storage_memory(const char* title, const RankMemory& memory,
-                       Document& out);
+                        Document& out);
 // Shows one batch per shape: the views do not know the engine's batch width.
 RankSchedule shown_schedule(const StoragePlan& plan, int32_t rank);
 

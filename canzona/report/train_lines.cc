@@ -157,12 +157,11 @@ std::string run_speed_text(const RunSummary& summary) {
   std::string text = cat(human_count(summary.tokens_per_second()), " tokens/s");
   if (std::isnan(summary.mfu()))
     return text + "; MFU not known: the speed of products was not measured\n";
-  return text + fmt::format(
-                    "; MFU {:.1f} % of {}/s, {}\n", 100 * summary.mfu(),
-                    flops_text(summary.product_flops_per_second),
-                    summary.environment.gpu.empty()
-                        ? "measured in fp32 products of all ranks"
-                        : "the nominal peak of their GPUs");
+  return text + fmt::format("; MFU {:.1f} % of {}/s, {}\n", 100 * summary.mfu(),
+                            flops_text(summary.product_flops_per_second),
+                            summary.environment.gpu.empty()
+                                ? "measured in fp32 products of all ranks"
+                                : "the nominal peak of their GPUs");
 }
 
 // "rank 2 was late by 203 ms in a step: …"

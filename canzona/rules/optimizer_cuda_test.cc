@@ -316,17 +316,16 @@ TEST(OnAGpu, HeadsOfColumnsHaveTheBitsOfMatricesOfTheirOwn) {
     const auto optimizer = [&](const std::vector<Optimizer::Tensor>& tensors,
                                int64_t heads) {
       return Optimizer(
-          make_rule("muon",
-                    {{"preset", preset}, {"column_heads", cat(heads)}},
+          make_rule("muon", {{"preset", preset}, {"column_heads", cat(heads)}},
                     DType::kFp32, "cuda"),
           tensors, {engine.get()}, {});
     };
     Optimizer a = optimizer(whole, kHeads), b = optimizer(apart, 1);
     const auto set = [&](const Optimizer::Tensor& tensor,
                          const std::vector<float>& values) {
-      device.set(canzona::Run{const_cast<std::byte*>(tensor.grad.data),
-                              DType::kFp32},
-                 values);
+      device.set(
+          canzona::Run{const_cast<std::byte*>(tensor.grad.data), DType::kFp32},
+          values);
     };
     for (uint64_t step = 1; step <= 3; ++step) {
       for (size_t t = 0; t < 2; ++t) {

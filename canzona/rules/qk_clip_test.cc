@@ -41,14 +41,18 @@ TEST(QkClip, QueriesAloneTakeAllOfTheirOwn) {
 TEST(QkClip, NamesTheHeadThatIsNotFinite) {
   constexpr double kInf = std::numeric_limits<double>::infinity();
   for (const double bad : {kInf, -kInf, kInf - kInf})
-    EXPECT_THAT(([&] { qk_factors(std::array{1.0, bad}, 1, {}); }),
+    EXPECT_THAT(([&] {
+                  qk_factors(std::array{1.0, bad}, 1, {});
+                }),
                 ThrowsMessage<NumericalError>(HasSubstr("of head 1 is ")));
 }
 
 TEST(QkClip, RefusesSettingsOutOfRange) {
   const auto refused = [](const QkClip& clip, int64_t groups,
                           const char* text) {
-    EXPECT_THAT(([&] { qk_factors(std::array{1.0, 2.0}, groups, clip); }),
+    EXPECT_THAT(([&] {
+                  qk_factors(std::array{1.0, 2.0}, groups, clip);
+                }),
                 ThrowsMessage<UsageError>(HasSubstr(text)));
   };
   refused({.tau = 0}, 1, "tau is 0");

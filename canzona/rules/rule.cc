@@ -42,8 +42,7 @@ int64_t WholeTensors::count() const {
 }
 
 float* restored(Engine& engine, const StoredWeights& weights, int64_t count) {
-  if (weights.remainder == nullptr)
-    return elements<float>(weights.exact);
+  if (weights.remainder == nullptr) return elements<float>(weights.exact);
   auto* masters = engine.arena().take_array<float>(count);
   engine.join_masters(masters, weights.rounded, weights.remainder, count);
   return masters;

@@ -29,7 +29,7 @@ namespace canzona {
 
 namespace rules {
 class SharedTransform;
-}  // strips.h
+}  // namespace rules
 namespace rules {
 struct TeamSeat;
 }

@@ -79,7 +79,6 @@ void for_number_rows(std::span<const ExtentCopy> runs, const Use& use) {
   }
 }
 
-
 enum class GradientKind { kExact, kRandom };
 std::string_view to_string(GradientKind kind);
 // UsageError lists what is allowed.

@@ -159,8 +159,8 @@ std::vector<StateBox> boxes_of(const Rank& rank) {
 }
 
 std::span<float> host_values(const Rank& rank, const StateBox& box) {
-  const bool is_restored = box.buffer == StateBuffer::kMasters &&
-                           rank.store.keeps_remainders();
+  const bool is_restored =
+      box.buffer == StateBuffer::kMasters && rank.store.keeps_remainders();
   if (is_bf16(rank, box) || is_restored || !rank.wire_ops().is_host())
     return {};
   return {reinterpret_cast<float*>(memory_of(rank, box)), index(box.elements)};

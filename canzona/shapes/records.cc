@@ -265,8 +265,7 @@ class Converter {
         !tensor.flattened && (tensor.role == Role::kMatrix ||
                               (tensor.role == Role::kBias && num_dims == 1));
     if (may_have_sections)
-      tensor.sections =
-          sections_of(tensor, record.name, name, rows, facts_);
+      tensor.sections = sections_of(tensor, record.name, name, rows, facts_);
     model_.fused |= tensor.sections.size() > 1 ||
                     name.projection == Projection::kQkv ||
                     name.projection == Projection::kGateUp;

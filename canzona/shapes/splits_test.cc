@@ -80,8 +80,7 @@ TEST(Splits, OutputHeadsAreColumns) {
   }
   const Model latent = read_model("deepseek-v3", {});
   for (const Matrix& m : split_into_matrices(latent, {.output_head = true}))
-    EXPECT_EQ(m.column_heads,
-              m.rows == 7168 && m.cols == 128 * 128 ? 128 : 1);
+    EXPECT_EQ(m.column_heads, m.rows == 7168 && m.cols == 128 * 128 ? 128 : 1);
 }
 
 TEST(Splits, SeparateProjectionsSplitByHeadOnly) {
@@ -137,8 +136,8 @@ TEST(Splits, WordsReadBack) {
   EXPECT_EQ(parse_splits("none"), Splits{});
   EXPECT_EQ(parse_splits("head,gate-up"),
             (Splits{.head = true, .gate_up = true}));
-  for (const char* text : {"none", "qkv", "head,gate-up", "qkv,head,expert",
-                           "head,output-head"}) {
+  for (const char* text :
+       {"none", "qkv", "head,gate-up", "qkv,head,expert", "head,output-head"}) {
     EXPECT_EQ(to_string(parse_splits(text)), text);
   }
 }

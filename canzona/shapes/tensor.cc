@@ -163,9 +163,8 @@ bool has_row_heads(const std::vector<Section>& sections) {
 // Latent attention, for one, has no q, k and v to split.
 void check_heads(const Model& model) {
   const bool known = std::any_of(
-      model.tensors.begin(), model.tensors.end(), [](const Tensor& tensor) {
-        return has_row_heads(tensor.sections);
-      });
+      model.tensors.begin(), model.tensors.end(),
+      [](const Tensor& tensor) { return has_row_heads(tensor.sections); });
   // Tensors that have heads, but unknown ones, are reported one by one below.
   const bool possible =
       std::any_of(model.tensors.begin(), model.tensors.end(),
@@ -197,8 +196,7 @@ class Splitter {
     const Tensor& tensor = model_.tensors[index];
     if (tensor.sections.empty() && asks_) check_wholeness(tensor, splits_);
     if (!is_split(tensor)) {
-      const bool by_columns =
-          splits_.output_head && is_output(tensor.sections);
+      const bool by_columns = splits_.output_head && is_output(tensor.sections);
       matrices_.push_back({index, -1, 0, tensor.rows(), tensor.cols(),
                            by_columns ? tensor.sections[0].heads : 1});
       return;

@@ -175,7 +175,7 @@ double MeshBounds::stage_seconds(size_t s, const MeshPace& pace,
     i = n - 2;
   }
   const auto all = static_cast<double>(n);
-  const auto on_port = [&](double PortTime::* port) {
+  const auto on_port = [&](double PortTime::*port) {
     return all * moved.*port + std::max(step + summed.*port, sent.*port);
   };
   return std::max({threads.end(summed.longest()), on_port(&PortTime::intra),
@@ -217,7 +217,7 @@ double MeshBounds::busiest_seconds(const MeshPace& pace,
     most = std::max(
         most, step[s] + pace.batch.bubble_seconds + n * pace.pass_seconds[s]);
     for (const auto port : {&PortTime::intra, &PortTime::inter}) {
-      const auto both = [&](PortTime PortLoad::* what) {
+      const auto both = [&](PortTime PortLoad::*what) {
         return dense[s].*what.*port + experts[s].*what.*port;
       };
       most = std::max(most, n * both(&PortLoad::moved) +

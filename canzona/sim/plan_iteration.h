@@ -53,7 +53,7 @@ struct ModuleWork {
   // The fraction of the step after which these may leave; 1 is its end.
   double publish_after = 1;
 };
-inline constexpr Legs ModuleWork::* kModuleOperations[] = {
+inline constexpr Legs ModuleWork::*kModuleOperations[] = {
     &ModuleWork::gather, &ModuleWork::scatter, &ModuleWork::reduce,
     &ModuleWork::publish};
 

@@ -216,8 +216,8 @@ TEST(PlanIteration, BytesOfExpertsOnTheirOwnRanksAreThoseOfThePlan) {
 
 // Returns which of a module's operations an entry of the schedule belongs to.
 // If matrices are broadcast, publication belongs to the step.
-Legs ModuleWork::* operation_of(const PlanPart& part,
-                                const ScheduleEntry& entry) {
+Legs ModuleWork::*operation_of(const PlanPart& part,
+                               const ScheduleEntry& entry) {
   switch (entry.purpose) {
     case Purpose::kGatherModule:
       return &ModuleWork::gather;
@@ -244,7 +244,7 @@ void expect_bytes_of_entries(const Plan& plan) {
     const std::vector<ModuleWork> once =
         rank_transfers(plan, toy_workload(), rank).own;
     std::vector<ModuleWork> left(once.size());
-    const auto add = [&](int32_t module, Legs ModuleWork::* operation,
+    const auto add = [&](int32_t module, Legs ModuleWork::*operation,
                          const WireBytes& bytes, int64_t times) {
       (left[static_cast<size_t>(module)].*operation)
           .first.bytes.add(bytes, times);
@@ -260,7 +260,7 @@ void expect_bytes_of_entries(const Plan& plan) {
     }
     for (const ScheduleEntry& entry : iteration_of(plan, rank, calls)) {
       const PlanPart& part = plan.parts[static_cast<size_t>(entry.part)];
-      Legs ModuleWork::* operation = operation_of(part, entry);
+      Legs ModuleWork::*operation = operation_of(part, entry);
       if (operation == nullptr) continue;
       const int32_t module =
           entry.module >= 0

@@ -162,7 +162,7 @@ constexpr int64_t kMaxBytes = 256 << 20;
 template <class Struct, class Value>
 struct Named {
   const char* name;
-  Value Struct::* field;
+  Value Struct::*field;
 };
 
 constexpr Named<RankSummary, double> kRankTimes[] = {
@@ -222,10 +222,9 @@ constexpr Named<RunSummary, double> kRates[] = {
     {"late_seconds_per_step", &RunSummary::late_seconds_per_step},
 };
 constexpr Named<RunEnvironment, std::string> kEnvironment[] = {
-    {"host", &RunEnvironment::host},     {"cpu", &RunEnvironment::cpu},
-    {"blas", &RunEnvironment::blas},     {"gpu", &RunEnvironment::gpu},
-    {"version", &RunEnvironment::version},
-    {"commit", &RunEnvironment::commit},
+    {"host", &RunEnvironment::host},       {"cpu", &RunEnvironment::cpu},
+    {"blas", &RunEnvironment::blas},       {"gpu", &RunEnvironment::gpu},
+    {"version", &RunEnvironment::version}, {"commit", &RunEnvironment::commit},
 };
 
 void write_value(JsonWriter& out, const Json& value) {

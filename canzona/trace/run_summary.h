@@ -99,7 +99,8 @@ struct RunEnvironment {
   std::string cpu;
   int64_t cores = 0;
   std::string blas;
-  std::string gpu = {};  // with its libraries and algorithms; "": a CPU computed
+  std::string gpu =
+      {};  // with its libraries and algorithms; "": a CPU computed
   std::string version;
   std::string commit;
 };

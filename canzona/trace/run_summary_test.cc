@@ -41,7 +41,7 @@ RunSummary sample() {
   s.predicted_step_seconds = 0.25;
   s.data = "synthetic";
   s.data_digest = "cd";
-  s.environment = {"box", "some CPU", 16, "OpenBLAS", "0.1.0", "c2a0d7b"};
+  s.environment = {"box", "some CPU", 16, "OpenBLAS", "", "0.1.0", "c2a0d7b"};
   s.per_rank = {{0, 40, 10, 5, 8, 6.5, 1000, 900, 7, 1.25},
                 {1, 41, 9, 5, 8, 6.5, 1000, 901, 6, 0.75}};
   return s;

@@ -39,8 +39,8 @@ void expect_same(const TestOutcome& a, const TestOutcome& b) {
   }
 }
 
-// With several micro-batches a rank, bits depend on whether gradients leave with
-// each of them, as on a CPU.
+// With several micro-batches a rank, bits depend on whether gradients leave
+// with each of them, as on a CPU.
 TEST(DeviceStage, GivesTheResultOfADeviceThatWorksAtOnce) {
   for (const char* mesh : {"dp=1", "dp=2", "dp=4"})
     for (const bool tied : {false, true}) {
@@ -86,11 +86,10 @@ TEST(DeviceStage, GoesOnFromACheckpointWithTheSameBits) {
   const TestOutcome there = run_late(run, 4);
   TestDeviceDecoder::name() = "a device for tests";
   EXPECT_EQ(there.result.digest, whole.result.digest);
-  EXPECT_THAT(there.loaded->notes,
-              testing::ElementsAre(testing::AllOf(
-                  testing::HasSubstr("a device for tests"),
-                  testing::HasSubstr("another device"),
-                  testing::HasSubstr("bits may differ"))));
+  EXPECT_THAT(there.loaded->notes, testing::ElementsAre(testing::AllOf(
+                                       testing::HasSubstr("a device for tests"),
+                                       testing::HasSubstr("another device"),
+                                       testing::HasSubstr("bits may differ"))));
 }
 
 TEST(DeviceStage, TracesModulesByTheDevicesClock) {

@@ -131,10 +131,9 @@ std::vector<int32_t> of_decoder(std::vector<int32_t> uses, bool lends) {
 
 void expect_uses(const Kind& kind, int64_t stage, int64_t stages,
                  int64_t micro_batches, bool paired) {
-  const std::string what =
-      testing::PrintToString(std::tuple(kind.tied, kind.experts,
-                                        kind.recompute != Recompute::kOff,
-                                        stage, stages, micro_batches, paired));
+  const std::string what = testing::PrintToString(
+      std::tuple(kind.tied, kind.experts, kind.recompute != Recompute::kOff,
+                 stage, stages, micro_batches, paired));
   const DecoderConfig config = config_of(kind);
   const Parallel parallel = stage_of(stage, stages);
   const bool lends = kind.tied && stage == 0 && stages > 1;

@@ -134,8 +134,7 @@ RunState read_run_state(const std::map<std::string, std::string>& texts,
     state.nonfinite_tensor = get_string(run, "nonfinite_tensor", where);
     state.nonfinite_rank = count_of(run, "nonfinite_rank", where, -1);
     read_spikes(run, where, state);
-    if (run.contains("device"))
-      state.device = get_string(run, "device", where);
+    if (run.contains("device")) state.device = get_string(run, "device", where);
     return state;
   });
 }

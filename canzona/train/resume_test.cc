@@ -189,9 +189,12 @@ TEST(Resume, AMicroBatchOfTheCheckpointFitsAnotherMesh) {
       configured({"batch.global=16", "batch.micro=8", "mesh=dp=2"});
   EXPECT_EQ(resumed(saved, {"mesh=dp=8"}).batch.micro, 2);
   EXPECT_EQ(resumed(saved, {"mesh=dp=2"}).batch.micro, 8);
-  EXPECT_THAT([&] { resumed(saved, {"mesh=dp=8", "batch.micro=8"}); },
-              testing::ThrowsMessage<UsageError>(
-                  testing::HasSubstr("batch.micro 8 (--set)")));
+  EXPECT_THAT(
+      [&] {
+        resumed(saved, {"mesh=dp=8", "batch.micro=8"});
+      },
+      testing::ThrowsMessage<UsageError>(
+          testing::HasSubstr("batch.micro 8 (--set)")));
 }
 
 TEST(Resume, SavedZeroSizesBecomeTheNearestOfAnotherMesh) {
@@ -213,9 +216,12 @@ TEST(Resume, SavedZeroSizesBecomeTheNearestOfAnotherMesh) {
   TrainConfig now = resumed(former, {"mesh=dp=8"});
   EXPECT_EQ(now.planner["zero"], "hier:4");
   EXPECT_THAT(free_saved_choices(resumed(former, {}), now), testing::IsEmpty());
-  EXPECT_THAT([&] { resumed(former, {"mesh=dp=2", "zero.sizes=hier:4"}); },
-              testing::ThrowsMessage<UsageError>(testing::HasSubstr(
-                  "zero.sizes (--set): z2 = 4 does not divide")));
+  EXPECT_THAT(
+      [&] {
+        resumed(former, {"mesh=dp=2", "zero.sizes=hier:4"});
+      },
+      testing::ThrowsMessage<UsageError>(
+          testing::HasSubstr("zero.sizes (--set): z2 = 4 does not divide")));
 }
 
 TEST(Resume, ASizeOfTeamsGivesWayWhereRanksOrMatricesAreOthers) {

@@ -171,11 +171,11 @@ void require_same_device(const std::string& own, Communicator& world) {
   }
   other = one_from_all(world, other).front();
   if (other == 0) return;
-  throw UsageError(cat(
-      "the ranks' GPUs, libraries or algorithms differ: ",
-      found.empty() ? cat("rank 0 and rank ", other, "; rank 0 names both")
-                    : found,
-      "; give all ranks the same"));
+  throw UsageError(
+      cat("the ranks' GPUs, libraries or algorithms differ: ",
+          found.empty() ? cat("rank 0 and rank ", other, "; rank 0 names both")
+                        : found,
+          "; give all ranks the same"));
 }
 
 }  // namespace canzona::train

@@ -177,15 +177,15 @@ std::unique_ptr<TrainedDecoder<float>> Stage::make_decoder(
   Trace* trace = settings_.runtime.trace;
   if (!computes_on_device(plan_)) {
     weights_ = std::make_unique<RuntimeWeights>(world, runtime_, trace);
-    return std::make_unique<Decoder<float>>(
-        settings_.decoder, plan_.model, parallel_, engine_, *weights_,
-        in_flight_, most_together(tasks_));
+    return std::make_unique<Decoder<float>>(settings_.decoder, plan_.model,
+                                            parallel_, engine_, *weights_,
+                                            in_flight_, most_together(tasks_));
   }
   LaneClock* clock = nullptr;
   if (trace != nullptr && runtime_.only_issues()) {
     device_times_.emplace(engine_, [trace] { return trace->now(); });
-    clock = &device_times_->add(
-        [this](Event& event) { engine_.record_in(event); });
+    clock =
+        &device_times_->add([this](Event& event) { engine_.record_in(event); });
   }
   device_weights_ = std::make_unique<RuntimeTensors<uint16_t>>(
       runtime_, trace, world.rank(), clock);
@@ -248,7 +248,7 @@ void Stage::learn(int64_t step) {
     if (task.forward) {
       forward(step, task,
               std::span(losses_).subspan(static_cast<size_t>(task.micro_batch),
-                                        static_cast<size_t>(task.count)));
+                                         static_cast<size_t>(task.count)));
       continue;
     }
     settings_.come_to({TrainPoint::kBackward, step,
@@ -278,10 +278,9 @@ std::vector<double> Stage::evaluate(const EvaluationRounds& rounds) {
     micro_batches_.read_held_out(number, slot.sequences);
     if (!parallel_.has_embedding) links_.receive_input(slot.input);
     slot.output_sent.wait();
-    losses.push_back(
-        decoder_->evaluate(slot.sequences, slot.input.data(),
-                           slot.output.data(),
-                           micro_batches_.counted(number, rounds.sequences)));
+    losses.push_back(decoder_->evaluate(
+        slot.sequences, slot.input.data(), slot.output.data(),
+        micro_batches_.counted(number, rounds.sequences)));
     if (!parallel_.has_head) slot.output_sent = links_.send_output(slot.output);
   }
   for (Slot& slot : slots_) slot.output_sent.wait();
@@ -324,8 +323,7 @@ int64_t Stage::memory(const TrainSettings& settings, const Plan& plan,
       computes_on_device(plan)
           ? device_decoder_memory(settings.decoder)
           : decoder_memory<float>(settings.decoder, part, in_flight, together);
-  return decoder +
-         in_flight * slot_bytes(settings.decoder, first, last) +
+  return decoder + in_flight * slot_bytes(settings.decoder, first, last) +
          bytes_of_floats(RuntimeWeights::extra_elements(plan, at));
 }
 

@@ -137,10 +137,10 @@ class TestDeviceDecoder final : public TrainedDecoder<float> {
     issue([w = weights_.parameter(t), g = weights_.gradient(t),
            count = tensor(t).elements(), seed = bits_at(tokens_, t)] {
       for (int64_t i = 0; i < count; ++i)
-        g[i] += static_cast<float>(value(w[i])) / 4 +
-                static_cast<float>(
-                    bits_at(seed, static_cast<uint64_t>(i)) % 1000) *
-                    1e-4F;
+        g[i] +=
+            static_cast<float>(value(w[i])) / 4 +
+            static_cast<float>(bits_at(seed, static_cast<uint64_t>(i)) % 1000) *
+                1e-4F;
     });
   }
 

@@ -141,7 +141,8 @@ inline TrainSettings test_settings(const TestRun& run) {
 inline Plan test_plan(const TestRun& run, const TrainSettings& settings) {
   Model model = decoder_shapes(settings.decoder, "test");
   route(model, {});
-  const auto rule = make_rule_facts(run.rule, with_device(run.rule, {}, run.device));
+  const auto rule =
+      make_rule_facts(run.rule, with_device(run.rule, {}, run.device));
   PlanOptions options;
   options.strategy = run.strategy;
   options.splits = parse_splits(run.split);

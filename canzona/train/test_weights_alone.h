@@ -18,7 +18,7 @@ namespace canzona::train::model_source_test {
 
 // Reads bytes of a tensor as fp32, from `offset` on.
 inline void fill_import(const WeightSource& source, const Tensor& tensor,
-                 int64_t offset, std::span<std::byte> to) {
+                        int64_t offset, std::span<std::byte> to) {
   constexpr int64_t kSize = sizeof(float);
   CANZONA_CHECK(offset % kSize == 0 && std::ssize(to) % kSize == 0, "bytes of ",
                 tensor.name);
@@ -29,7 +29,7 @@ inline void fill_import(const WeightSource& source, const Tensor& tensor,
 }
 
 inline std::vector<BoxSource> import_boxes(const WeightSource& source,
-                                    const Model& model) {
+                                           const Model& model) {
   std::vector<BoxSource> boxes;
   for (const Tensor& tensor : model.tensors)
     boxes.push_back(

@@ -137,9 +137,9 @@ RunState RankTrainer::resumed() {
                          ", but the run should have ", settings_.steps));
   state.starts = std::max(state.starts, settings_.starts_before) + 1;
   if (const std::string now = rank_.stage().describe(); now != state.device)
-    loaded.notes.push_back(
-        cat("the run was computed on ", device_text(state.device),
-            ", and is now on ", device_text(now), ": bits may differ"));
+    loaded.notes.push_back(cat("the run was computed on ",
+                               device_text(state.device), ", and is now on ",
+                               device_text(now), ": bits may differ"));
   if (observer_ != nullptr) observer_->on_resumed(loaded, state);
   return state;
 }

@@ -41,7 +41,6 @@ class WeightSource;
 
 namespace canzona::train {
 
-
 // The point of a step that a rank has reached. kSave: a save has begun and may
 // continue in the background.
 enum class TrainPoint { kForward, kBackward, kOptimizer, kSave };

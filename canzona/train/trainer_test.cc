@@ -104,7 +104,8 @@ TEST(Train, HeadsAreMatricesOfTheirOwnOnEveryPlan) {
 
 TEST(Train, RecomputationDoesNotChangeABit) {
   const TestOutcome kept = run_test({.mesh = "dp=2,tp=2"});
-  const TestOutcome again = run_test({.mesh = "dp=2,tp=2", .recompute = Recompute::kLayer});
+  const TestOutcome again =
+      run_test({.mesh = "dp=2,tp=2", .recompute = Recompute::kLayer});
   EXPECT_EQ(kept.result.digest, again.result.digest);
   EXPECT_LT(again.result.memory_bytes[0], kept.result.memory_bytes[0]);
 }

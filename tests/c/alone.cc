@@ -94,7 +94,7 @@ class Rank {
  public:
   explicit Rank(const std::string& request)
       : plan_(canzona_plan_new(request.data(),
-                                  static_cast<int64_t>(request.size()))),
+                               static_cast<int64_t>(request.size()))),
         step_(canzona_step_new(plan_, 0, "cpu", nullptr, 1, nullptr)) {
     if (step_ == nullptr) fail("canzona_step_new");
     layout_ = Json::parse(canzona_step_layout(step_));
@@ -138,8 +138,8 @@ class Rank {
     const std::vector<int64_t> steps(given.size(),
                                      static_cast<int64_t>(number));
     const std::vector<double> rates(layout_["num_groups"], rate);
-    if (canzona_step_begin(step_, given.data(), steps.data(),
-                           rates.data()) != 0)
+    if (canzona_step_begin(step_, given.data(), steps.data(), rates.data()) !=
+        0)
       fail("canzona_step_begin");
     for (size_t a = 0; a < layout_["actions"].size(); ++a)
       if (canzona_step_run(step_, static_cast<int32_t>(a)) != 0)

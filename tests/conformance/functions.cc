@@ -41,7 +41,8 @@ const FixtureTensor& input_of(const Fixture& fixture, const TensorName& name,
   const std::string in_name = cat("in.", name.step);
   const FixtureTensor& in = fixture.tensor(in_name);
   if (in.dims.size() < 2 || in.dims.size() > 3)
-    fixture.refuse(cat("tensor ", quoted(in_name), " is ", canzona::to_string(in.dims),
+    fixture.refuse(cat("tensor ", quoted(in_name), " is ",
+                       canzona::to_string(in.dims),
                        ", which is not a matrix or a stack of matrices"));
   if (in.dims != out.dims)
     fixture.refuse(cat("tensor ", quoted(to_string(name)), " is ",

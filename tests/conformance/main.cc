@@ -46,8 +46,8 @@ Arguments parse(const std::vector<std::string>& words) {
     } else if (word == "--device") {
       out.options.device = one_of(word, words[++i], device_names());
     } else if (word == "--newton-schulz") {
-      out.options.newton_schulz = one_of(
-          word, words[++i], {"auto", "standard", "symmetric", "gram"});
+      out.options.newton_schulz =
+          one_of(word, words[++i], {"auto", "standard", "symmetric", "gram"});
     } else {
       throw UsageError(cat("unknown option ", quoted(word),
                            ": expected --device, --newton-schulz, --verbose"));

@@ -105,8 +105,8 @@ const FixtureTensor* Injection::find(const std::string& name,
   }
   if (num_elements(tensor->dims) != elements)
     fixture_.refuse(cat("tensor ", quoted(name), " is ",
-                        canzona::to_string(tensor->dims), ", expected ", elements,
-                        " elements"));
+                        canzona::to_string(tensor->dims), ", expected ",
+                        elements, " elements"));
   return tensor;
 }
 

@@ -43,7 +43,8 @@ TensorMemory::TensorMemory(Engine& engine, const Rule& rule, const Dims& dims)
   states_ = std::move(make_states(engine, rule, dims, 1, memory_.arena())[0]);
   for (const StateFact& fact : states_.facts)
     CANZONA_CHECK(fact.lives == Lives::kWithOwner || fact.elements() == count_,
-                  "state ", fact.name, " of a tensor of ", canzona::to_string(dims));
+                  "state ", fact.name, " of a tensor of ",
+                  canzona::to_string(dims));
   const int64_t cut = count_ / 3;
   add_piece(whole_, 0, count_);
   if (cut > 0) add_piece(in_two_, 0, cut);

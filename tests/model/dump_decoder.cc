@@ -57,7 +57,8 @@ std::map<std::string, DecoderConfig> cases() {
       {"tied", changed(dense(), [](auto& c) { c.architecture.tied = true; })},
       {"no_qk_norm",
        changed(dense(), [](auto& c) { c.architecture.qk_norm = false; })},
-      {"recompute", changed(dense(), [](auto& c) { c.recompute = Recompute::kLayer; })},
+      {"recompute",
+       changed(dense(), [](auto& c) { c.recompute = Recompute::kLayer; })},
       {"one_group",
        changed(dense(), [](auto& c) { c.architecture.kv_heads = 1; })},
       {"group_per_head",
@@ -74,7 +75,8 @@ std::map<std::string, DecoderConfig> cases() {
       {"all_experts",
        changed(with_experts(0), [](auto& c) { c.experts_per_token = 6; })},
       {"experts_recompute",
-       changed(with_experts(1), [](auto& c) { c.recompute = Recompute::kLayer; })},
+       changed(with_experts(1),
+               [](auto& c) { c.recompute = Recompute::kLayer; })},
   };
 }
 

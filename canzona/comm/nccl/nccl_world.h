@@ -203,7 +203,7 @@ class NcclWorld {
   std::atomic<bool> closed_ = false;
   std::map<std::vector<int>, SetOfRanks> sets_;
   std::list<Registration> registrations_;  // guarded by mutex_, too
-  mutable std::mutex reason_mutex_;  // guards both below
+  mutable std::mutex reason_mutex_;        // guards both below
   std::string reason_;
   std::vector<std::shared_ptr<NcclProgress>> groups_;
 };

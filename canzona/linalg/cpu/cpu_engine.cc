@@ -249,7 +249,7 @@ void CpuEngine::product(Matrices c, double alpha, ConstMatrices a, Op op_a,
       [&]<class Real>(View<Real> to, ConstView<Real> left,
                       ConstView<Real> right, int64_t) {
         linalg::product(to, static_cast<Real>(alpha), left, op_a, right, op_b,
-                         static_cast<Real>(beta));
+                        static_cast<Real>(beta));
       },
       c, a, b);
 }

@@ -160,10 +160,8 @@ void CpuEngine::row_sums(const RowSums& sums, ConstMatrices update,
   for_each_matrix(
       [](auto o_norms, auto p_norms, auto dots, auto o, auto p, int64_t) {
         for (int64_t i = 0; i < o.rows; ++i) {
-          o_norms.data[i] =
-              std::sqrt(linalg::sum_of_squares(o.row(i), o.cols));
-          p_norms.data[i] =
-              std::sqrt(linalg::sum_of_squares(p.row(i), p.cols));
+          o_norms.data[i] = std::sqrt(linalg::sum_of_squares(o.row(i), o.cols));
+          p_norms.data[i] = std::sqrt(linalg::sum_of_squares(p.row(i), p.cols));
           dots.data[i] = dot(o.row(i), p.row(i), o.cols);
         }
       },

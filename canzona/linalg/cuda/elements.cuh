@@ -247,8 +247,8 @@ template <int V, class Real>
 __device__ void store_weights(uint16_t* to, const Vector<Real, V>& masters) {
   Vector<uint16_t, V> weights;
   for (int t = 0; t < V; ++t)
-    weights.x[t] = weight_of_master(
-        __float_as_uint(static_cast<float>(masters.x[t])));
+    weights.x[t] =
+        weight_of_master(__float_as_uint(static_cast<float>(masters.x[t])));
   store<V>(to, weights);
 }
 

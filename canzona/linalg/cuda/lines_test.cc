@@ -78,17 +78,17 @@ TYPED_TEST(CudaLines, FactorsAreThoseOfTheCpu) {
            {.target = 3, .floor = 0.1},
            {.first = false, .target = 3, .floor = 1e9, .zero_below = true},
            {.kind = Kind::kMoments,
-            .first = false,
-            .floor = 1e-8,
-            .keep = 0.9,
-            .add = 0.1,
-            .length = 77,
-            .epsilon = 1e-8},
+           .first = false,
+           .floor = 1e-8,
+           .keep = 0.9,
+           .add = 0.1,
+           .length = 77,
+           .epsilon = 1e-8},
            {.kind = Kind::kMoments,
-            .keep = 0.9,
-            .add = 0.1,
-            .epsilon = 0.5,
-            .clamp = true}})
+           .keep = 0.9,
+           .add = 0.1,
+           .epsilon = 0.5,
+           .clamp = true}})
     for (const int64_t lines : {1, 5, 700})
       this->expect_near(this->rows(lines, 3),
                         [&](Engine& e, std::span<const Matrices> v) {

@@ -48,7 +48,7 @@ extern "C" {
 #define CANZONA_COUNTED(index, name, parameters, arguments) \
   cudaError_t __real_##name parameters;                     \
   cudaError_t __wrap_##name parameters {                    \
-    ++counts[canzona::linalg::cuda_call_counts::index];             \
+    ++counts[canzona::linalg::cuda_call_counts::index];     \
     return __real_##name arguments;                         \
   }
 

@@ -162,7 +162,8 @@ TEST(HostilePlan, BucketsOfAMillionRanks) {
   Json empty = plan["decisions"]["parts"][0]["buckets"][0];
   empty["tensors"] = Json::array();
   empty["matrix_tensors"] = 0;
-  for (int b = 0; b < 300; ++b) plan["decisions"]["parts"][0]["buckets"].push_back(empty);
+  for (int b = 0; b < 300; ++b)
+    plan["decisions"]["parts"][0]["buckets"].push_back(empty);
   expect_refused(plan, "too large to predict");
 }
 
@@ -250,7 +251,8 @@ TEST(HostilePlan, TensorsInTheWrongRegion) {
 
 TEST(HostilePlan, TensorsInSeveralPlaces) {
   Json plan = repeated_plan();
-  plan["decisions"]["parts"][0]["buckets"].push_back(plan["decisions"]["parts"][0]["buckets"][0]);
+  plan["decisions"]["parts"][0]["buckets"].push_back(
+      plan["decisions"]["parts"][0]["buckets"][0]);
   expect_refused(plan, "'m0' lies in more than one place");
   plan["decisions"]["parts"][0]["buckets"] = Json::array();
   expect_refused(plan, "'m0' lies in no bucket");
@@ -337,7 +339,8 @@ TEST(HostilePlan, SlotsWithoutNumber) {
   EXPECT_NO_THROW(plan_from_json(plan.dump(), "plan.json"));
   for (Json& tensor : plan["storage"]["model"]["tensors"])
     tensor[1] = {int64_t{1} << 20, int64_t{1} << 24};
-  plan["request"]["cost"]["ticks"][0] = {int64_t{1} << 20, int64_t{1} << 24, 1, 1};
+  plan["request"]["cost"]["ticks"][0] = {int64_t{1} << 20, int64_t{1} << 24, 1,
+                                         1};
   expect_refused(plan, "exceed 64-bit counts");
 }
 

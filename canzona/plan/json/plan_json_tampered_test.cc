@@ -236,7 +236,8 @@ TEST_P(TamperedPlan, EveryMissingMemberIsRefused) {
     changed[at.parent_pointer()].erase(at.back());
     // Options of a rule and of ZeRO have defaults.
     const std::string parent = at.parent_pointer().to_string();
-    const bool optional = parent == "/request/groups/0/options" || at.back() == "zero" ||
+    const bool optional = parent == "/request/groups/0/options" ||
+                          at.back() == "zero" ||
                           parent == "/request/options/zero";
     const Outcome outcome = outcome_of(text_of(changed));
     EXPECT_NE(outcome, Outcome::kAccepted) << at.to_string();
@@ -315,10 +316,10 @@ TEST_P(TamperedPlan, WhatIsSaidBesideThePlanIsRefusedByItsPlace) {
   auto tree = nlohmann::json::parse(small_plan());
   const size_t shapes = tree["request"]["cost"]["ticks"].size();
   tree["request"]["cost"]["ticks"].push_back({1000, 1000, 1, 1});
-  EXPECT_THAT(
-      [&] { plan_from_json(tree.dump(), "plan.json"); },
-      ThrowsMessage<UsageError>(AllOf(HasSubstr("plan.json"),
-                                      HasSubstr(cat("/request/cost/ticks/", shapes)))));
+  EXPECT_THAT([&] { plan_from_json(tree.dump(), "plan.json"); },
+              ThrowsMessage<UsageError>(
+                  AllOf(HasSubstr("plan.json"),
+                        HasSubstr(cat("/request/cost/ticks/", shapes)))));
 }
 
 TEST_P(TamperedPlan, OtherVersionsAreRefused) {

@@ -361,11 +361,11 @@ class PlanReader {
     std::vector<const Json*> out;
     for (const Json& part :
          in_.array(get_member(*of_.decisions, "parts", where_), "parts")) {
-      require_known_keys(part,
-                         {count > 1 ? "predicted" : "home", "buffers",
-                          "buckets", "home", "owners",
-                          of_.are_former ? "micro_group" : "rounds"},
-                         where_);
+      require_known_keys(
+          part,
+          {count > 1 ? "predicted" : "home", "buffers", "buckets", "home",
+           "owners", of_.are_former ? "micro_group" : "rounds"},
+          where_);
       out.push_back(&part);
     }
     if (std::ssize(out) != count)

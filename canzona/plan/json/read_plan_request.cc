@@ -24,9 +24,9 @@ class RequestReader {
     if (of_.are_former)
       read_rule(get_member(*of_.request, "rule", where_), "name");
     else
-      read_rule(in_.row(get_member(*of_.request, "groups", where_), 1,
-                        "groups")[0],
-                "rule");
+      read_rule(
+          in_.row(get_member(*of_.request, "groups", where_), 1, "groups")[0],
+          "rule");
     read_options(get_member(*of_.request, "options", where_));
     read_traffic();
   }

@@ -430,8 +430,8 @@ void cut_adamw_level(const Problem& p, const Assignment& a,
         elements += adamw_elements(p, bucket);
       }
     }
-    ProportionalCuts cuts(water_fill(
-        own, elements, adamw_bytes_per_element(p.options)));
+    ProportionalCuts cuts(
+        water_fill(own, elements, adamw_bytes_per_element(p.options)));
     for (Bucket& bucket : buckets) {
       if (static_cast<size_t>(bucket.buffer) != f) continue;
       bucket.adamw_cuts = cuts.cut(adamw_elements(p, bucket));

@@ -14,7 +14,6 @@ class CostTable;
 
 namespace canzona::plan {
 
-
 // The input of every strategy: the request, cut into matrices, weighed, and
 // sorted into stages, buffers and buckets. Made once, never changed.
 

@@ -100,8 +100,8 @@ int64_t RoundMaker::place_sent(const Shares& shares, int64_t first) {
 // Makes `part` relative to a block; returns the list for it.
 std::vector<SlotRectangle>& RoundMaker::list_for(
     const Share& share, Rectangle& part,
-    std::vector<SlotRectangle> SlotMatrix::* of_alone,
-    std::vector<SlotRectangle> SharedMatrix::* of_team) {
+    std::vector<SlotRectangle> SlotMatrix::*of_alone,
+    std::vector<SlotRectangle> SharedMatrix::*of_team) {
   if (const auto team = teams_.find(share.matrix); team != teams_.end())
     return team->second.*of_team;
   part.first_row -= share.within.first_row;

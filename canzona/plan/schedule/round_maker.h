@@ -92,8 +92,8 @@ class RoundMaker {
  private:
   std::vector<SlotRectangle>& list_for(
       const Share& share, Rectangle& part,
-      std::vector<SlotRectangle> SlotMatrix::* of_alone,
-      std::vector<SlotRectangle> SharedMatrix::* of_team);
+      std::vector<SlotRectangle> SlotMatrix::*of_alone,
+      std::vector<SlotRectangle> SharedMatrix::*of_team);
 
   const Fields fields_;
   std::map<int32_t, Shares> by_owner_;

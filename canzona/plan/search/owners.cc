@@ -171,12 +171,10 @@ class BlockSearch {
   // shape and the same layout on the ranks of a home.
   int32_t kind_of(int32_t m) {
     const Matrix& of = matrix(m);
-    std::vector<int64_t> key = {of.rows,
-                                of.cols,
-                                of.column_heads,
-                                static_cast<int64_t>(tensor(m).cut),
-                                of.section,
-                                of.first_row};
+    std::vector<int64_t> key = {
+        of.rows,         of.cols,
+        of.column_heads, static_cast<int64_t>(tensor(m).cut),
+        of.section,      of.first_row};
     for (const Section& section : tensor(m).sections)
       for (const int64_t number : {section.rows.first, section.rows.run,
                                    section.rows.stride, section.rows.count})

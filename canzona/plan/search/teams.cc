@@ -101,8 +101,7 @@ class TeamSearch {
     TeamSizes& sizes = known_sizes_[{kinds_[index(m)], most}];
     const Matrix& matrix = p_.matrices[index(m)];
     if (sizes.empty())
-      sizes =
-          costs_.sizes(shape_of(matrix), p_.costs[index(m)], most);
+      sizes = costs_.sizes(shape_of(matrix), p_.costs[index(m)], most);
     return sizes;
   }
   TeamSize team_of(int32_t m, size_t size) {

@@ -28,7 +28,8 @@ TEST(MakeStoragePlan, TwoRanksShareTheMatricesOfTwoRanks) {
        "stored": [[[[0, 0], [2, 8]]], [[[2, 0], [2, 8]]]]},
       {"name": "k", "shape": [4, 8], "group": 0, "stored": {"like": 0}},
       {"name": "norm", "shape": [8], "group": 1,
-       "stored": [[[[0], [4]]], [[[4], [4]]]]}]})").request);
+       "stored": [[[[0], [4]]], [[[4], [4]]]]}]})")
+                                                 .request);
   ASSERT_EQ(plan.matrices.size(), 2u);
   EXPECT_NE(plan.matrices[0].owner, plan.matrices[1].owner);
   EXPECT_EQ(plan.matrices[0].round, 0);
@@ -92,10 +93,16 @@ TEST(MakeStoragePlan, BadRequestsNameTheTensor) {
   };
   refused([](auto& r) { r.tensors.push_back(r.tensors[0]); },
           "tensor 'w': the name is used by two tensors");
-  refused([](auto& r) { r.tensors[0].splits = {1, 2}; },
-          "tensor 'w': splits [1, 2] add up to 3 rows, expected 4");
-  refused([](auto& r) { r.tensors[0].shape = {4, 0}; },
-          "tensor 'w': shape [4, 0]: expected sides of 1 to");
+  refused(
+      [](auto& r) {
+        r.tensors[0].splits = {1, 2};
+      },
+      "tensor 'w': splits [1, 2] add up to 3 rows, expected 4");
+  refused(
+      [](auto& r) {
+        r.tensors[0].shape = {4, 0};
+      },
+      "tensor 'w': shape [4, 0]: expected sides of 1 to");
   refused(
       [](auto& r) {
         r.tensors[0].shape = {int64_t{1} << 40, int64_t{1} << 40};
@@ -250,8 +257,7 @@ TEST(MakeStoragePlan, OwnersFillRoundsInOneOrder) {
   const auto plan = make_storage_plan(storage_request(4, tensors));
   EXPECT_EQ(plan.classes[0].num_rounds, 3);
   std::map<int32_t, std::set<int32_t>> owners_of;  // by round
-  for (const OwnedMatrix& m : plan.matrices)
-    owners_of[m.round].insert(m.owner);
+  for (const OwnedMatrix& m : plan.matrices) owners_of[m.round].insert(m.owner);
   for (const auto& [round, owners] : owners_of) EXPECT_EQ(owners.size(), 4u);
 }
 
@@ -278,8 +284,8 @@ TEST(MakeStoragePlan, BytesAreThoseOfTheSchedule) {
   int64_t shared = 0;
   for (const int32_t world : {1, 2, 4, 7, 8}) {
     for (int trial = 0; trial < 90; ++trial) {
-      StorageRequest request = random_storage(random, world, random.small(0,
-                                                                          9));
+      StorageRequest request =
+          random_storage(random, world, random.small(0, 9));
       request.options.share_states = trial % 4 != 0;
       const auto plan = make_storage_plan(request);
       const auto bytes = storage_wire(StorageBasis(plan), plan);

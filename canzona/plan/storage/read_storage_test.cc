@@ -54,7 +54,8 @@ void expect_refused(Change change, const std::string& says) {
 TEST(ReadStorage, NamesWhatIsWrong) {
   expect_refused([](Json& j) { j["canzona_storage"] = 2; },
                  "version 2, expected 1");
-  expect_refused([](Json& j) { j.erase("canzona_storage"); }, "canzona_storage");
+  expect_refused([](Json& j) { j.erase("canzona_storage"); },
+                 "canzona_storage");
   expect_refused([](Json& j) { j["world"] = 0; }, "world");
   expect_refused([](Json& j) { j["wire"] = "fp8"; }, "wire 'fp8'");
   expect_refused([](Json& j) { j["wird"] = "fp32"; }, "did you mean 'wire'");

@@ -100,8 +100,8 @@ StepKinds step_kinds(const StorageRequest& request) {
 }
 
 std::vector<std::vector<int64_t>> storage_loads(const StoragePlan& plan,
-                                               const StepKinds& kinds,
-                                               Computing who) {
+                                                const StepKinds& kinds,
+                                                Computing who) {
   std::vector<std::vector<int64_t>> loads(
       index(plan.world), std::vector<int64_t>(kinds.steps().size(), 0));
   StorageShares shares(plan);
@@ -145,7 +145,7 @@ std::vector<int64_t> longest_paths(const StoragePlan& plan,
 }  // namespace
 
 Ticks storage_makespan(const StoragePlan& plan, const StepKinds& kinds,
-                      Computing who) {
+                       Computing who) {
   const auto loads = storage_loads(plan, kinds, who);
   std::vector<int64_t> paths(kinds.steps().size(), 0);
   if (who == Computing::kAsPlanned) paths = longest_paths(plan, kinds);
@@ -295,7 +295,7 @@ class BroadcastBlocks {
 }  // namespace
 
 std::vector<RankCost> storage_wire(const StorageBasis& basis,
-                                  const StoragePlan& plan) {
+                                   const StoragePlan& plan) {
   std::vector<RankCost> out(index(plan.world));
   const auto node = [&](int32_t rank) {
     return rank / plan.options.ranks_per_node;

@@ -68,7 +68,7 @@ std::vector<std::vector<int64_t>> storage_loads(
 // Returns the sum over a period of the largest load, or the longest path of a
 // team, in each step.
 Ticks storage_makespan(const StoragePlan& plan, const StepKinds& kinds,
-                      Computing who = Computing::kAsPlanned);
+                       Computing who = Computing::kAsPlanned);
 
 // For each rank, the number of its line and of its set of replicas in a class;
 // -1 if it stores nothing of the class.
@@ -178,7 +178,7 @@ void StorageBasis::each_message(size_t item, Visit visit) const {
 // other costs are not filled in. A broadcast is counted as its root's messages
 // to every other rank of the set.
 std::vector<RankCost> storage_wire(const StorageBasis& basis,
-                                  const StoragePlan& plan);
+                                   const StoragePlan& plan);
 
 LoadSummary summarize_storage(const StorageBasis& basis,
                               const StoragePlan& plan);

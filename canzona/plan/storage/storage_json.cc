@@ -95,7 +95,7 @@ void write_storage_options(const StorageOptions& options, JsonWriter& out) {
 }
 
 std::string write_storage_plan(const StoragePlan& plan,
-                              const std::string& digest) {
+                               const std::string& digest) {
   JsonWriter out = begin_plan(digest);
   out.member("request").begin_object();
   write_storage_options(plan.options, out);
@@ -195,8 +195,7 @@ class StorageValues {
   }
 
   void read_groups(const Json& of, StorageRequest& request) const {
-    const Json& groups =
-        in_.array(get_member(of, "groups", where_), "groups");
+    const Json& groups = in_.array(get_member(of, "groups", where_), "groups");
     if (std::ssize(groups) > kMaxGroups)
       in_.fail(cat("groups: expected at most ", kMaxGroups, ", got ",
                    groups.size()));
@@ -291,11 +290,9 @@ class RequestReader : StorageValues {
                         "capacity_bytes", "strict_capacity", "ranks_per_node",
                         "teams", "links", "groups", "tensors", kCostKey},
                        where_);
-    const int64_t version =
-        get_integer(root_, key, 0, INT32_MAX, where_);
+    const int64_t version = get_integer(root_, key, 0, INT32_MAX, where_);
     if (version != kRequestVersion)
-      in_.fail(
-          cat(key, ": version ", version, ", expected ", kRequestVersion));
+      in_.fail(cat(key, ": version ", version, ", expected ", kRequestVersion));
     out_.world = read_world(root_);
     out_.options = read_options(root_);
     read_groups(root_, out_);
@@ -384,11 +381,10 @@ class StoragePlanReader : StorageValues {
            "owners", "rounds", "elements"},
           where_);
     require_known_keys(*of_.request, {"options", "groups", "cost"}, where_);
-    require_known_keys(
-        get_member(*of_.request, "options", where_),
-        {"wire", "master", "share_states", "capacity_bytes", "strict_capacity",
-         "ranks_per_node", "teams", "links"},
-        where_);
+    require_known_keys(get_member(*of_.request, "options", where_),
+                       {"wire", "master", "share_states", "capacity_bytes",
+                        "strict_capacity", "ranks_per_node", "teams", "links"},
+                       where_);
     require_known_keys(*of_.storage, {"maker", "world", "boxes", "tensors"},
                        where_);
     require_known_keys(*of_.decisions, {"owners", "rounds", "elements"},
@@ -494,14 +490,13 @@ class StoragePlanReader : StorageValues {
 
 }  // namespace
 
-StorageInput read_storage(std::string_view text,
-                                const std::string& where) {
+StorageInput read_storage(std::string_view text, const std::string& where) {
   const Json root = parse_json(text, storage_limits(where));
   return naming_file(where, [&] { return RequestReader(root, where).run(); });
 }
 
 ReadStoragePlan storage_plan_from_json(std::string_view text,
-                                     const std::string& where) {
+                                       const std::string& where) {
   return read_checked<StoragePlan>(
       text, storage_limits(where),
       [&](const Json& root) { return StoragePlanReader(root, where).run(); },

@@ -45,7 +45,7 @@ std::string digest_of(const StoragePlan& plan);
 // such a plan; wrong decisions are reported by validate().
 using ReadStoragePlan = PlanOfFile<StoragePlan>;
 ReadStoragePlan storage_plan_from_json(std::string_view text,
-                                     const std::string& where);
+                                       const std::string& where);
 
 // True if the file says so itself; the rest may still be wrong.
 bool is_storage_plan(const Json& root);

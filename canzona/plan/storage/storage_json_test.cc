@@ -52,12 +52,14 @@ TEST(StoragePlanJson, HasTheSameBytesEverywhere) {
   const std::string text = storage_plan_to_json(small_plan());
   EXPECT_THAT(text, StartsWith(R"({"format":"canzona.plan","version":3,)"
                                R"("digest":")"));
-  EXPECT_THAT(text,
-              HasSubstr(R"("boxes":[[[[[0,0],[2,2]]],[[[2,0],[2,2]]]],)"
-                        R"([[[[0],[3]]],[[[0],[3]]]]],)"
-                        R"("tensors":[["a",[4,2],"fp32",0,[],0],)"
-                        R"(["b",[4,2],"fp32",0,[],0],["n",[3],"fp32",1,[],1]]},)"
-                        R"("decisions":{"owners":[1,0],"rounds":[0,0],"elements":[]}})"));
+  EXPECT_THAT(
+      text,
+      HasSubstr(
+          R"("boxes":[[[[[0,0],[2,2]]],[[[2,0],[2,2]]]],)"
+          R"([[[[0],[3]]],[[[0],[3]]]]],)"
+          R"("tensors":[["a",[4,2],"fp32",0,[],0],)"
+          R"(["b",[4,2],"fp32",0,[],0],["n",[3],"fp32",1,[],1]]},)"
+          R"("decisions":{"owners":[1,0],"rounds":[0,0],"elements":[]}})"));
 }
 
 TEST(StoragePlanJson, TheDigestIsThatOfTheFileWithoutIt) {
@@ -73,9 +75,10 @@ TEST(StoragePlanJson, TheDigestIsThatOfTheFileWithoutIt) {
 TEST(StoragePlanJson, FormerVersionsAreRead) {
   int read = 0;
   for (const char* name : {"experts", "fsdp", "hsdp_shared", "teams"}) {
-    const std::string text = read_file(
-        cat(CANZONA_TEST_DATA "/../../fuzz/corpus/storage/plan_", name, ".json"),
-        1 << 20, "plan");
+    const std::string text =
+        read_file(cat(CANZONA_TEST_DATA "/../../fuzz/corpus/storage/plan_",
+                      name, ".json"),
+                  1 << 20, "plan");
     ASSERT_THAT(text, HasSubstr("\"format\":\"canzona.placed_plan\""));
     const ReadStoragePlan former = storage_plan_from_json(text, "p.json");
     EXPECT_TRUE(former.digest_matches) << name;
@@ -113,7 +116,8 @@ TEST(StoragePlanJson, WhatIsNoPlanIsRefused) {
   expect_unread([](Json& j) { j["more"] = 1; }, "more");
   expect_unread([](Json& j) { j["decisions"]["owners"].push_back(0); },
                 "3 owners and 2 rounds of 2 matrices");
-  expect_unread([](Json& j) { j["decisions"]["owners"][0] = 2; }, "2 is not in 0..1");
+  expect_unread([](Json& j) { j["decisions"]["owners"][0] = 2; },
+                "2 is not in 0..1");
   expect_unread([](Json& j) { j["storage"]["tensors"][0][5] = 2; },
                 "tensor 'a': boxes: 2 is not in 0..1");
   expect_unread([](Json& j) { j["storage"]["boxes"][0][1][0][1][0] = 1; },
@@ -168,7 +172,8 @@ TEST(ValidateStorage, ListsWrongDecisions) {
                           HasSubstr("round 0: 32 bytes of messages on rank 1"),
                           HasSubstr("digest")));
   EXPECT_THAT(
-      violations_after([](Json& j) { j["request"]["cost"]["ticks"][0][3] = 1; }),
+      violations_after(
+          [](Json& j) { j["request"]["cost"]["ticks"][0][3] = 1; }),
       ElementsAre(HasSubstr("cost: 1 + 0 ticks for 'a'"), HasSubstr("digest")));
   EXPECT_THAT(
       violations_after([](Json& j) { j["predicted"]["bound_ticks"] = 0; }),

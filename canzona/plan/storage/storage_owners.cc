@@ -124,8 +124,9 @@ class OwnerSearch {
 class NearerOwners {
  public:
   NearerOwners(const StorageBasis& basis, StoragePlan& plan)
-      : basis_(basis), plan_(plan), loads_(storage_loads(plan,
-                                                         basis.kinds())) {}
+      : basis_(basis),
+        plan_(plan),
+        loads_(storage_loads(plan, basis.kinds())) {}
 
   void run() {
     constexpr int kPasses = 4;
@@ -215,7 +216,7 @@ void decide_owners(const StorageBasis& basis, StoragePlan& plan) {
 }
 
 Ticks storage_bound(const StorageBasis& basis, const StoragePlan& plan,
-                   Ticks upper) {
+                    Ticks upper) {
   return Ticks(OwnerSearch(basis, plan).bound(upper.value()));
 }
 
@@ -332,8 +333,8 @@ class OpenRounds {
 
 // Returns the rounds wanted for overlap, or the minimum that the bytes require.
 int64_t fewest_storage_rounds(const std::vector<RoundItem>& items,
-                             RoundCounter& counter, int32_t world,
-                             int64_t capacity) {
+                              RoundCounter& counter, int32_t world,
+                              int64_t capacity) {
   std::map<int32_t, int64_t> of_owner;
   std::vector<RoundBytes> sums(index(world));
   for (const RoundItem& item : items) {
@@ -355,8 +356,8 @@ int64_t fewest_storage_rounds(const std::vector<RoundItem>& items,
 }
 
 bool deal_storage_rounds(const std::vector<RoundItem>& items,
-                        RoundCounter& counter, OpenRounds rounds,
-                        std::vector<size_t>& round_of) {
+                         RoundCounter& counter, OpenRounds rounds,
+                         std::vector<size_t>& round_of) {
   for (size_t i = 0; i < items.size(); ++i)
     if (!rounds.add(items[i], counter.bytes_of(items[i].item), round_of[i]))
       return false;
@@ -421,8 +422,7 @@ const std::vector<RankRoundBytes>& RoundCounter::bytes_of(size_t item) {
         if (collective >= Collective::kTeamSums) return;
         const bool gather = collective == Collective::kGather;
         // A broadcast is sent by its root only once.
-        if (collective != Collective::kBroadcast)
-          at(from)[gather ? 0 : 2] += n;
+        if (collective != Collective::kBroadcast) at(from)[gather ? 0 : 2] += n;
         at(to)[gather ? 1 : 3] += n;
       });
   return counted_;

@@ -20,7 +20,7 @@ void decide_owners(const StorageBasis& basis, StoragePlan& plan);
 // Returns a lower bound on the makespan of any choice of owners; `upper` is a
 // makespan that is achieved.
 Ticks storage_bound(const StorageBasis& basis, const StoragePlan& plan,
-                   Ticks upper);
+                    Ticks upper);
 
 // Decides which matrices of a class are exchanged together.
 //

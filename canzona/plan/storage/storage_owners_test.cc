@@ -42,7 +42,7 @@ TEST(StorageOwners, AreNearTheBoundForRealModels) {
 TEST(StorageOwners, PhasesOfRefreshesAreLevelledStepByStep) {
   const auto plan = make_storage_plan(
       storage_model("qwen3-0.6b", {{4, 0}}, "soap",
-                   {{"precondition_frequency", "5"}, {"phases", "5"}}));
+                    {{"precondition_frequency", "5"}, {"phases", "5"}}));
   EXPECT_LE(by_bound(plan), 1.05);
   std::vector<int> of_phase(5, 0);
   for (const OwnedMatrix& m : plan.matrices) ++of_phase[index(m.phase)];
@@ -61,7 +61,7 @@ TEST(StorageOwners, LevelWhatFixedExpertsLeave) {
   tensors.push_back(experts);
   for (int t = 0; t < 14; ++t)
     tensors.push_back(storage_tensor(cat("dense", t), {32, 32},
-                                    stored_by({32, 32}, {{4, 0}})));
+                                     stored_by({32, 32}, {{4, 0}})));
   const auto plan = make_storage_plan(storage_request(4, tensors));
   std::vector<int> of_owner(4, 0);
   for (const OwnedMatrix& m : plan.matrices) ++of_owner[index(m.owner)];
@@ -81,7 +81,7 @@ TEST(StorageOwners, SmallMatricesAreLevelledAmongTheirHolders) {
         storage_tensor(cat("small", t), {2, 64}, stored_by({2, 64}, {{4, 0}})));
   for (int t = 0; t < 8; ++t)
     tensors.push_back(storage_tensor(cat("large", t), {64, 64},
-                                    stored_by({64, 64}, {{4, 0}})));
+                                     stored_by({64, 64}, {{4, 0}})));
   const auto plan = make_storage_plan(storage_request(4, tensors));
   EXPECT_LE(by_bound(plan), 1.05);
   std::vector<int> of_owner(4, 0);
@@ -107,7 +107,7 @@ TEST(StorageOwners, LevelWhatDoesNotSetTheMakespan) {
   std::vector<CutTensor> tensors;
   for (int t = 0; t < 2; ++t)
     tensors.push_back(storage_tensor(cat("large", t), {64, 64},
-                                    stored_by({64, 64}, {{4, 0}})));
+                                     stored_by({64, 64}, {{4, 0}})));
   for (int t = 0; t < 8; ++t)
     tensors.push_back(
         storage_tensor(cat("small", t), {4, 4}, stored_by({4, 4}, {{4, 0}})));

@@ -51,8 +51,7 @@ int64_t stack_of(const CutTensor& tensor) {
   return product;
 }
 
-std::string matrix_name(const CutTensor& tensor,
-                               const OwnedMatrix& matrix) {
+std::string matrix_name(const CutTensor& tensor, const OwnedMatrix& matrix) {
   std::string name = tensor.name;
   if (stack_of(tensor) > 1) name += cat("[", matrix.number, "]");
   if (tensor.splits.size() < 2) return name;

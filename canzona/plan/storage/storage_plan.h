@@ -131,7 +131,7 @@ struct SharedElements {
 
 struct StoragePlan : StorageRequest {
   CostBasis cost_basis;
-  std::vector<OwnedMatrix> matrices;    // in tensor order
+  std::vector<OwnedMatrix> matrices;     // in tensor order
   std::vector<SharedElements> elements;  // in tensor order
   std::vector<ReplicaClass> classes;
   LoadSummary summary;
@@ -156,8 +156,7 @@ int64_t stack_of(const CutTensor& tensor);
 
 // Returns "layers.0.qkv", "layers.0.qkv:2" for its third split, and
 // "experts[7]" or "experts[7]:0" in a stack.
-std::string matrix_name(const CutTensor& tensor,
-                               const OwnedMatrix& matrix);
+std::string matrix_name(const CutTensor& tensor, const OwnedMatrix& matrix);
 
 // Returns how many elements of a matrix of the tensor lie in `box`.
 int64_t common_elements(const CutTensor& tensor, const OwnedMatrix& matrix,
@@ -191,7 +190,7 @@ void count_storage_rounds(StoragePlan& plan);
 
 // Returns the plan with owners, rounds, summary and digest.
 StoragePlan make_storage_plan(StorageRequest request,
-                            const CostTable* table = nullptr);
+                              const CostTable* table = nullptr);
 
 // Checks the invariants of a plan for a given storage layout and lists every
 // violation, not only the first: every element is stored; every matrix has an

@@ -11,7 +11,7 @@
 namespace canzona::plan {
 
 ScheduleDraft::ScheduleDraft(const StoragePlan& the_plan, int32_t the_rank,
-                         int64_t width)
+                             int64_t width)
     : plan(the_plan),
       rank(the_rank),
       width_(std::max<int64_t>(width, 1)),
@@ -88,7 +88,7 @@ int64_t ScheduleDraft::work_of(const UpdateBatch& batch) {
 }
 
 ScheduledState ScheduleDraft::owned_state(const StateFact& fact, int32_t m,
-                                     int32_t memory, int64_t at) const {
+                                          int32_t memory, int64_t at) const {
   return {.name = fact.name,
           .tensor = matrix(m).tensor,
           .matrix = m,

@@ -27,9 +27,7 @@ class ScheduleDraft {
   RankSchedule out;
 
   const CutTensor& tensor(int32_t t) const { return plan.tensors[index(t)]; }
-  const OwnedMatrix& matrix(int32_t m) const {
-    return plan.matrices[index(m)];
-  }
+  const OwnedMatrix& matrix(int32_t m) const { return plan.matrices[index(m)]; }
   const CutTensor& tensor_of(int32_t m) const {
     return tensor(matrix(m).tensor);
   }
@@ -78,8 +76,7 @@ class ScheduleDraft {
   void find_kept();
   void add_owner_states(UpdateBatch& batch);
   ScheduledState owned_state(const StateFact& fact, int32_t matrix,
-                             int32_t memory,
-                          int64_t at) const;
+                             int32_t memory, int64_t at) const;
 
   const int64_t width_;
   const std::vector<std::unique_ptr<RuleFacts>> facts_;  // by group
@@ -103,7 +100,7 @@ struct RoundMoves {
 struct RankRounds {
   int32_t num_slots = 0;
   std::vector<int32_t>
-      position_of_round;           // in the schedule; -1: not this rank's
+      position_of_round;          // in the schedule; -1: not this rank's
   std::vector<RoundMoves> moves;  // parallel to the schedule's rounds
 };
 

@@ -56,8 +56,8 @@ class StatesMaker {
       return true;
     const ReplicaClass& c =
         plan_.classes[index(plan_.class_of[index(it.tensor)])];
-    return ScheduleDraft::line_of(c, it.owner) == ScheduleDraft::line_of(c,
-                                                                         rank_);
+    return ScheduleDraft::line_of(c, it.owner) ==
+           ScheduleDraft::line_of(c, rank_);
   }
   bool keeps_states_of_elements(const SharedElements& it) const {
     const ReplicaClass& c =
@@ -227,8 +227,8 @@ class LineStep : public StepMaker {
   }
 
   void name_team(const SharedMatrix& of, ScheduleEntry& entry) override {
-    const std::string name = matrix_name(draft_.tensor_of(of.matrix),
-                                                draft_.matrix(of.matrix));
+    const std::string name =
+        matrix_name(draft_.tensor_of(of.matrix), draft_.matrix(of.matrix));
     entry.label =
         cat(entry.is_compute() ? word_of(entry.kind) : "exchange", " ", name);
     entry.tensors = {draft_.matrix(of.matrix).tensor};
@@ -315,8 +315,7 @@ class LineStep : public StepMaker {
 };
 
 // Returns the position of a matrix in a box's own stack; -1 if it is not there.
-int64_t stack_place(const CutTensor& tensor, const Box& box,
-                    int64_t number) {
+int64_t stack_place(const CutTensor& tensor, const Box& box, int64_t number) {
   int64_t place = 0, stride = 1;
   for (size_t d = tensor.shape.size() - 2; d-- > 0;) {
     const int64_t at = number % tensor.shape[d] - box.first[d];
@@ -331,7 +330,7 @@ int64_t stack_place(const CutTensor& tensor, const Box& box,
 }  // namespace
 
 std::vector<Piece> storage_pieces(const StoragePlan& plan, int32_t m,
-                                 int32_t rank) {
+                                  int32_t rank) {
   const OwnedMatrix& matrix = plan.matrices[index(m)];
   const CutTensor& tensor = plan.tensors[index(matrix.tensor)];
   const size_t r = tensor.shape.size() - 2, c = r + 1;
@@ -387,7 +386,7 @@ std::string_view kind_text(const ScheduleEntry& entry) {
 }
 
 RankSchedule make_storage_schedule(const StoragePlan& plan, int32_t rank,
-                                    int64_t width) {
+                                   int64_t width) {
   if (rank < 0 || rank >= plan.world)
     throw UsageError(cat("rank ", rank, " of a plan for ", plan.world,
                          " ranks; expected 0 to ", plan.world - 1));

@@ -67,7 +67,7 @@ inline int64_t aligned_elements(int64_t elements) {
 // offsets of a piece are elements of the rank's storage of the tensor. `matrix`
 // is numbered as in the plan.
 std::vector<Piece> storage_pieces(const StoragePlan& plan, int32_t matrix,
-                                 int32_t rank);
+                                  int32_t rank);
 // Returns the number of elements that a rank stores of a tensor.
 int64_t stored_elements(const StoragePlan& plan, int32_t tensor, int32_t rank);
 // A state in memory that the caller provides, as fp32.
@@ -104,7 +104,7 @@ struct RankSchedule {
   std::vector<ScheduleEntry> actions;
 
   std::vector<int64_t> memories;                // elements of each
-  std::vector<ScheduledState> states;              // by tensor, then by matrix
+  std::vector<ScheduledState> states;           // by tensor, then by matrix
   std::vector<std::vector<int32_t>> states_of;  // with the shard, by tensor
 
   // The matrices of which this rank stores pieces, or which it computes, in the
@@ -134,6 +134,6 @@ struct RankSchedule {
 // A batch has at most `width` matrices (Engine::batch_width). Throws UsageError
 // if there is no such rank.
 RankSchedule make_storage_schedule(const StoragePlan& plan, int32_t rank,
-                                    int64_t width);
+                                   int64_t width);
 
 }  // namespace canzona::plan

@@ -35,8 +35,8 @@ int32_t place_in(const std::vector<int32_t>& line, int32_t rank) {
 }  // namespace
 
 SharedMatrix StorageShares::team_in(size_t matrix,
-                                   const std::vector<int32_t>& line,
-                                   int32_t rank) {
+                                    const std::vector<int32_t>& line,
+                                    int32_t rank) {
   std::vector<int32_t> planes;
   for (const int32_t member : plan_.matrices[matrix].team)
     planes.push_back(place_in(line, member));

@@ -32,7 +32,7 @@ int64_t num_shared(const StoragePlan& plan) {
 
 // One large matrix and many small ones: without teams its owner is the slowest.
 StorageRequest one_large(const std::vector<AxisCut>& axes,
-                        const std::string& rule, RuleOptions options) {
+                         const std::string& rule, RuleOptions options) {
   // Factors of both sides are decomposed: equal ones are shared best.
   const int64_t cols = rule == "soap" && options.empty() ? 1024 : 4096;
   int32_t world = 1;
@@ -153,7 +153,8 @@ TEST(StorageSharing, ViolationsAreNamed) {
          "is the first that shares it");
   expect([&](OwnedMatrix& m) { m.team.back() = other_line; },
          "not a rank of its owner's line");
-  expect([](OwnedMatrix& m) { m.team.pop_back(); }, "has 3 ranks, expected 2, 4 or 8");
+  expect([](OwnedMatrix& m) { m.team.pop_back(); },
+         "has 3 ranks, expected 2, 4 or 8");
   expect([](OwnedMatrix& m) { m.team.back() = m.team[1]; }, "twice");
   StoragePlan blocks = make_storage_plan(on_fast_links(
       one_large({{4, 0}}, "shampoo", {{"max_preconditioner_dim", "512"}})));

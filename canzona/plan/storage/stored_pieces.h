@@ -68,7 +68,7 @@ class HolderLists {
 // A class is a set of tensors whose replicas are the same ranks.
 struct ReplicaClasses {
   std::vector<ReplicaClass> classes;  // ordered by first tensor; no rounds yet
-  std::vector<int32_t> class_of;     // by tensor; -1: none
+  std::vector<int32_t> class_of;      // by tensor; -1: none
 };
 
 // `sets` holds the sets of replicas of every tensor; it is empty for tensors

@@ -27,10 +27,10 @@ void expect_refused(const CutTensor& tensor, const std::string& says) {
 
 TEST(Storage, RanksWithTheSameBoxAreReplicas) {
   const auto tensor = storage_tensor("w", {4, 2},
-                                    {{{{0, 0}, {2, 2}}},
-                                     {{{2, 0}, {2, 2}}},
-                                     {{{0, 0}, {2, 2}}},
-                                     {{{2, 0}, {2, 2}}}});
+                                     {{{{0, 0}, {2, 2}}},
+                                      {{{2, 0}, {2, 2}}},
+                                      {{{0, 0}, {2, 2}}},
+                                      {{{2, 0}, {2, 2}}}});
   const StoredPieces pieces = stored_pieces(tensor);
   ASSERT_EQ(pieces.size(), 2u);
   EXPECT_THAT(pieces[0].ranks, ElementsAre(0, 2));
@@ -83,9 +83,9 @@ TEST(Storage, ReplicasOfSomeBoxesOnlyAreRefused) {
 
 TEST(Storage, ARankOfTwoSetsIsRefused) {
   const auto tensor = storage_tensor("w", {4, 2},
-                                    {{{{0, 0}, {2, 2}}, {{2, 0}, {2, 2}}},
-                                     {{{0, 0}, {2, 2}}},
-                                     {{{2, 0}, {2, 2}}}});
+                                     {{{{0, 0}, {2, 2}}, {{2, 0}, {2, 2}}},
+                                      {{{0, 0}, {2, 2}}},
+                                      {{{2, 0}, {2, 2}}}});
   EXPECT_THAT([&] { replica_sets(tensor, stored_pieces(tensor)); },
               ThrowsMessage<UsageError>(HasSubstr("in all their boxes")));
 }

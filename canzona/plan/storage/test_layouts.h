@@ -59,8 +59,8 @@ inline Stored stored_by(const std::vector<int64_t>& shape,
 }
 
 inline CutTensor storage_tensor(const std::string& name,
-                                  const std::vector<int64_t>& shape,
-                                  Stored stored, int32_t group = 0) {
+                                const std::vector<int64_t>& shape,
+                                Stored stored, int32_t group = 0) {
   CutTensor tensor;
   tensor.name = name;
   tensor.shape = shape;
@@ -71,8 +71,8 @@ inline CutTensor storage_tensor(const std::string& name,
 
 // Group 0 is the rule's, group 1 AdamW's.
 inline StorageRequest storage_request(int32_t world,
-                                    std::vector<CutTensor> tensors,
-                                    const std::string& rule = "muon") {
+                                      std::vector<CutTensor> tensors,
+                                      const std::string& rule = "muon") {
   StorageRequest request;
   request.world = world;
   request.groups = {{rule, {}}, {"adamw", {}}};
@@ -102,7 +102,7 @@ inline std::vector<std::vector<AxisCut>> all_layouts(int32_t world,
 // Tensors of random shapes, each laid out in one of all ways or, with `layout`,
 // in that one.
 inline StorageRequest random_storage(Random& random, int32_t world,
-                                   int32_t num_tensors) {
+                                     int32_t num_tensors) {
   const std::vector<int64_t> sides{1, 2, 3, 5, 7, 8, 13};
   const std::vector<std::string> rules{"muon", "soap", "shampoo"};
   StorageRequest request = storage_request(world, {}, random.pick(rules));
@@ -120,7 +120,7 @@ inline StorageRequest random_storage(Random& random, int32_t world,
         layouts[(one_way ? way : random.next()) % layouts.size()];
     CutTensor tensor =
         storage_tensor(cat("t", t), shape, stored_by(shape, layout),
-                      random.between(0, 3) == 0 ? 1 : 0);
+                       random.between(0, 3) == 0 ? 1 : 0);
     const int64_t rows = shape[shape.size() - 2];
     if (tensor.group == 0 && rows > 2 && random.coin())
       tensor.splits = {1, rows - 1};
@@ -132,9 +132,9 @@ inline StorageRequest random_storage(Random& random, int32_t world,
 // A model by name with all its tensors laid out in one way: matrices by the
 // rule, all else by AdamW.
 inline StorageRequest storage_model(const std::string& name,
-                                  const std::vector<AxisCut>& layout,
-                                  const std::string& rule = "muon",
-                                  const RuleOptions& options = {}) {
+                                    const std::vector<AxisCut>& layout,
+                                    const std::string& rule = "muon",
+                                    const RuleOptions& options = {}) {
   int32_t world = 1;
   for (const AxisCut& axis : layout) world *= axis.ranks;
   StorageRequest request = storage_request(world, {}, rule);
@@ -143,8 +143,8 @@ inline StorageRequest storage_model(const std::string& name,
   route(model, {});
   for (const Tensor& tensor : model.tensors)
     request.tensors.push_back(storage_tensor(tensor.name, tensor.shape,
-                                            stored_by(tensor.shape, layout),
-                                            tensor.matrix_rule ? 0 : 1));
+                                             stored_by(tensor.shape, layout),
+                                             tensor.matrix_rule ? 0 : 1));
   return request;
 }
 

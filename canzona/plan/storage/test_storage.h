@@ -70,8 +70,8 @@ struct NamedShape {
 // Tensors of one or more dimensions below two are AdamW's. `world`: more ranks
 // than the axes have store nothing.
 inline StorageRequest storage_request(const std::string& rule,
-                                    const std::vector<NamedShape>& tensors,
-                                    const MeshAxes& axes, int32_t world = 0) {
+                                      const std::vector<NamedShape>& tensors,
+                                      const MeshAxes& axes, int32_t world = 0) {
   StorageRequest request;
   request.world = std::max(world, world_of(axes));
   const auto options = [](const std::string& name) {

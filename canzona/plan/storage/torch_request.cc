@@ -280,7 +280,7 @@ std::vector<std::vector<Box>> torch_boxes(const std::vector<int64_t>& shape,
 }
 
 StorageRequest torch_request(const Model& model,
-                            const TorchPlacement& placement) {
+                             const TorchPlacement& placement) {
   return RequestMaker(model, placement).run();
 }
 

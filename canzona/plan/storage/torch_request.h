@@ -48,8 +48,8 @@ std::string to_string(const TorchLayout& layout);
 
 struct TorchPlacement {
   TorchLayout layout = {};
-  Mesh mesh = {};                             // dp and tp; other axes must be 1
-  RuleGroup matrices = {};                       // group of matrix-rule tensors
+  Mesh mesh = {};                           // dp and tp; other axes must be 1
+  RuleGroup matrices = {};                  // group of matrix-rule tensors
   RuleGroup elements = {kElementRule, {}};  // group of all others
   DType dtype = DType::kFp32;
   Splits splits = {};
@@ -69,6 +69,6 @@ std::vector<std::vector<Box>> torch_boxes(const std::vector<int64_t>& shape,
 // one tensor with a leading dimension. The UsageError names the axis, the
 // layout or the tensor that cannot be placed.
 StorageRequest torch_request(const Model& model,
-                            const TorchPlacement& placement);
+                             const TorchPlacement& placement);
 
 }  // namespace canzona::plan

@@ -48,7 +48,7 @@ TorchPlacement storage_by(TorchLayout layout, const char* mesh) {
 }
 
 const CutTensor& tensor_of(const StorageRequest& request,
-                              const std::string& name) {
+                           const std::string& name) {
   for (const CutTensor& tensor : request.tensors)
     if (tensor.name == name) return tensor;
   ADD_FAILURE() << "no tensor " << name;

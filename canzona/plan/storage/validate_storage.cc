@@ -52,8 +52,9 @@ class StorageValidation {
     try {
       StorageRequest settled = settle_storage(plan_);
       if (!is_settled(plan_, settled))
-        violated("the request has rule options that are not settled, or empty "
-                 "boxes");
+        violated(
+            "the request has rule options that are not settled, or empty "
+            "boxes");
       expected = open_storage_plan(std::move(settled), nullptr);
     } catch (const UsageError& error) {
       violated(error.what());

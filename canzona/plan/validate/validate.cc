@@ -218,8 +218,9 @@ class Validation {
     if (!is_scattered(part_.traffic) ||
         (in_blocks && part_.options.micro_groups != "balanced"))
       violated(matrix_text(m), ": ranks cannot share it: strategy ",
-               part_.options.strategy, " with micro-groups=",
-               part_.options.micro_groups, " gives each matrix one owner");
+               part_.options.strategy,
+               " with micro-groups=", part_.options.micro_groups,
+               " gives each matrix one owner");
     if (!in_blocks && inside && !is_on_one_node(m))
       violated(matrix_text(m), ": its team has ranks of several nodes of ",
                counted_text(part_.options.ranks_per_node, "rank"));

@@ -109,7 +109,7 @@ Json parsed() {
 
 TEST(PlanJsonTeams, AreSaidWithTheirBound) {
   const Json plan = parsed();
-    EXPECT_EQ(plan["request"]["options"]["teams"], "auto");
+  EXPECT_EQ(plan["request"]["options"]["teams"], "auto");
   EXPECT_EQ(plan["predicted"]["team_bound_ticks"],
             team_plan().summary.team_bound.value());
   const ReadPlan read = plan_from_json(plan_to_json(team_plan()), "plan");
@@ -142,19 +142,43 @@ TEST(PlanJsonTeams, HostileFilesAreRefused) {
   refused([](Json& p) { p["request"]["options"]["teams"] = 4; }, "teams");
   refused([](Json& p) { p["request"]["options"]["exchange"] = "strips"; },
           "exchange strips is no longer supported; plan again");
-  refused([](Json& p) { p["request"]["options"]["exchange"] = "rounds"; }, "'exchange'");
+  refused([](Json& p) { p["request"]["options"]["exchange"] = "rounds"; },
+          "'exchange'");
   refused([](Json& p) { p["predicted"].erase("team_bound_ticks"); },
           "team_bound_ticks");
   refused([](Json& p) { p["predicted"]["team_bound_ticks"] = -1; },
           "team_bound_ticks");
-  refused([](Json& p) { p["decisions"]["parts"][0]["owners"][1] = {0, 1 << 20}; }, "owner");
-  refused([](Json& p) { p["decisions"]["parts"][0]["owners"][1] = {0, -1}; }, "owner");
-  refused([](Json& p) { p["decisions"]["parts"][0]["owners"][1] = {0, 1.5}; }, "owner");
-  refused([](Json& p) { p["decisions"]["parts"][0]["owners"][1] = {0, "1"}; }, "owner");
-  refused([](Json& p) { p["decisions"]["parts"][0]["owners"][1] = Json::array({Json::array({0})}); },
-          "owner");
-  refused([](Json& p) { p["decisions"]["parts"][0]["owners"][1] = std::vector<int>(5000, 0); },
-          "a team of 5000 ranks");
+  refused(
+      [](Json& p) {
+        p["decisions"]["parts"][0]["owners"][1] = {0, 1 << 20};
+      },
+      "owner");
+  refused(
+      [](Json& p) {
+        p["decisions"]["parts"][0]["owners"][1] = {0, -1};
+      },
+      "owner");
+  refused(
+      [](Json& p) {
+        p["decisions"]["parts"][0]["owners"][1] = {0, 1.5};
+      },
+      "owner");
+  refused(
+      [](Json& p) {
+        p["decisions"]["parts"][0]["owners"][1] = {0, "1"};
+      },
+      "owner");
+  refused(
+      [](Json& p) {
+        p["decisions"]["parts"][0]["owners"][1] =
+            Json::array({Json::array({0})});
+      },
+      "owner");
+  refused(
+      [](Json& p) {
+        p["decisions"]["parts"][0]["owners"][1] = std::vector<int>(5000, 0);
+      },
+      "a team of 5000 ranks");
 }
 
 TEST(PlanJsonTeams, TeamsThatAreOffAreNotInThePlan) {

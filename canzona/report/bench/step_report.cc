@@ -56,10 +56,6 @@ std::string label_of(const StepReport& report, const PlanBench& one) {
   return join(words, " ");
 }
 
-std::string percent(double part) {
-  return fmt::format("{} %", std::lround(100 * part));
-}
-
 // Returns "after 2.1 s (device 0.4 s, plan 10 ms, …), 1.2 s"; the last figure
 // is the step itself.
 std::string beginning_text(const std::vector<Phase>& phases) {

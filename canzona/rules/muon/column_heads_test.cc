@@ -1,5 +1,5 @@
-// Heads that are columns of a matrix are matrices of their own: a rule that cuts
-// columns has the bits of one that gets every head as a matrix.
+// Heads that are columns of a matrix are matrices of their own: a rule that
+// cuts columns has the bits of one that gets every head as a matrix.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -111,8 +111,8 @@ TEST(ColumnHeads, StepInBatchesAsAlone) {
   const auto rule = make_rule("muon", options, DType::kFp32);
   const Dims dims{6, 20};
   const std::vector<float> in = random_numbers(3 * 120, 7);
-  std::vector<float> together(in.size()), moments(3 * 4 * 6),
-      alone(in.size()), own(moments.size());
+  std::vector<float> together(in.size()), moments(3 * 4 * 6), alone(in.size()),
+      own(moments.size());
   const auto transform = [&](int64_t from, int64_t count,
                              std::vector<float>& out,
                              std::vector<float>& state) {
@@ -134,8 +134,7 @@ TEST(ColumnHeads, StepInBatchesAsAlone) {
 TEST(ColumnHeads, CostWhatTheirMatricesCost) {
   const MuonFacts one(RuleOptions{{"preset", "nvidia-normuon"}});
   const MatrixShape cut{2048, 2048, 16};
-  EXPECT_EQ(one.work(cut).every_step,
-            16 * one.work({2048, 128}).every_step);
+  EXPECT_EQ(one.work(cut).every_step, 16 * one.work({2048, 128}).every_step);
   EXPECT_EQ(one.algorithm(cut), one.algorithm({2048, 128}));
   EXPECT_EQ(one.states(cut)[0].shape, (std::vector<int64_t>{2048, 2048}));
   EXPECT_EQ(one.states(cut)[1].shape, (std::vector<int64_t>{16, 2048, 1}));
@@ -147,11 +146,16 @@ TEST(ColumnHeads, CostWhatTheirMatricesCost) {
 
 TEST(ColumnHeads, ThatDoNotDivideAreNamed) {
   const MuonFacts facts(RuleOptions{{"column_heads", "5"}});
-  EXPECT_THAT([&] { facts.work({4, 12}); },
-              ThrowsMessage<UsageError>(
-                  HasSubstr("5 heads do not divide the 12 columns")));
   EXPECT_THAT(
-      [&] { facts.stack_of({2, 4, 10}); },
+      [&] {
+        facts.work({4, 12});
+      },
+      ThrowsMessage<UsageError>(
+          HasSubstr("5 heads do not divide the 12 columns")));
+  EXPECT_THAT(
+      [&] {
+        facts.stack_of({2, 4, 10});
+      },
       ThrowsMessage<UsageError>(HasSubstr("a tensor has 3 axes")));
 }
 

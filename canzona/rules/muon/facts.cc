@@ -439,9 +439,10 @@ MuonStack MuonFacts::stack_of(const std::vector<int64_t>& dims) const {
   }
   if (order == 2) return heads_of({dims[0], dims[1]});
   if (cuts_columns())
-    throw UsageError(
-        cat("rule muon: column_heads=", column_heads_, " needs matrices, but a "
-            "tensor has ", order, " axes"));
+    throw UsageError(cat("rule muon: column_heads=", column_heads_,
+                         " needs matrices, but a "
+                         "tensor has ",
+                         order, " axes"));
   const size_t kept = flattens_ ? 1 : order - 1;  // axes before the columns
   MuonStack stack{{dims[kept - 1], 1}, 1};
   for (size_t i = 0; i + 1 < kept; ++i)
@@ -502,11 +503,11 @@ RuleWork MuonFacts::work(MatrixShape shape) const {
     const auto [m, n] = std::minmax(heads.shape.rows, heads.shape.cols);
     const MuonFlops count =
         muon_flops(chosen.form, steps(), num_squares(), num_segments(chosen));
-    return RuleWork{(count.per_wide * cubic(m, m, n) +
-                     count.per_small * cubic(m, m, m) +
-                     links_.flops(heads.shape)) *
-                        heads.count,
-                    Flops(0)};
+    return RuleWork{
+        (count.per_wide * cubic(m, m, n) + count.per_small * cubic(m, m, m) +
+         links_.flops(heads.shape)) *
+            heads.count,
+        Flops(0)};
   });
 }
 

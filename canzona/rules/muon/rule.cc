@@ -235,8 +235,7 @@ class MuonRule final : public RuleOf<MuonFacts> {
   bool lets_gradients_move() const override {
     const MuonLinks& links = facts_.links();
     return !facts_.cuts_columns() && l2_factor(decay_) == 0 &&
-           !links.needs_gradient() &&
-           (links.any_after() || !cautious_);
+           !links.needs_gradient() && (links.any_after() || !cautious_);
   }
 
   bool steps_whole_as_sent(Engine& engine) const override {

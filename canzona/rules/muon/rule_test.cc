@@ -319,7 +319,9 @@ TEST(MuonRule, RefusesWhatIsNoMatrix) {
   EXPECT_THAT([&] { vector.step(*engine, random_values(5, 1), 0.1); },
               ThrowsMessage<UsageError>(HasSubstr("use adamw for it")));
   EXPECT_THAT(
-      [&] { make_rule("muon", on_cpu({{"precision", "fp16"}}), DType::kFp32); },
+      [&] {
+        make_rule("muon", on_cpu({{"precision", "fp16"}}), DType::kFp32);
+      },
       ThrowsMessage<UsageError>(HasSubstr("precision=fp16")));
 }
 

@@ -37,7 +37,7 @@ uint64_t hash_of_options(const Rule& rule) {
 }
 
 CallerRank::CallerRank(const StoragePlan& the_plan, int32_t rank,
-                   std::vector<Engine*> the_engines, Lanes* the_lanes)
+                       std::vector<Engine*> the_engines, Lanes* the_lanes)
     : StepEngines(std::move(the_engines), the_lanes),
       plan(the_plan),
       schedule(make_storage_schedule(the_plan, rank, lead.batch_width())),
@@ -73,7 +73,7 @@ Run CallerRank::stored_gradient(int32_t t, int64_t at) const {
 }
 
 Shard CallerRank::stored_shard(int32_t t, const Dims& whole, int64_t at,
-                             int64_t count, Run* states) const {
+                               int64_t count, Run* states) const {
   size_t filled = 0;
   for (int32_t s : schedule.states_of[index(t)]) {
     const ScheduledState& state = schedule.states[index(s)];

@@ -27,10 +27,10 @@ struct CallerMemory {
   std::vector<std::byte*> weights;  // by tensor, in the tensor's dtype
   // By tensor: of bf16 tensors the masters, fp32 or uint16_t as the plan says.
   std::vector<std::byte*> masters;
-  std::vector<float*> states;   // by number in RankSchedule::memories
-  std::byte* slots = nullptr;   // RankSchedule::slot_elements of the wire
-  std::byte* rooms = nullptr;   // RankSchedule::room_bytes
-  int64_t* numbers = nullptr;   // GradientCheck::kNumNumbers of them
+  std::vector<float*> states;  // by number in RankSchedule::memories
+  std::byte* slots = nullptr;  // RankSchedule::slot_elements of the wire
+  std::byte* rooms = nullptr;  // RankSchedule::room_bytes
+  int64_t* numbers = nullptr;  // GradientCheck::kNumNumbers of them
 };
 
 // The gradient of what a rank stores of a tensor. Null: the tensor has no
@@ -47,7 +47,7 @@ uint64_t hash_of_options(const Rule& rule);
 
 struct CallerRank : StepEngines, StoredMatrices {
   CallerRank(const StoragePlan& the_plan, int32_t rank,
-           std::vector<Engine*> the_engines, Lanes* the_lanes);
+             std::vector<Engine*> the_engines, Lanes* the_lanes);
 
   const StoragePlan& plan;
   const RankSchedule schedule;
@@ -56,8 +56,8 @@ struct CallerRank : StepEngines, StoredMatrices {
   std::vector<uint64_t> hashes;              // of options in force, by group
   CallerMemory memory;
   std::vector<CallerGradient> gradients;  // by tensor
-  std::vector<int64_t> steps;           // by tensor
-  std::vector<double> rates;            // by group
+  std::vector<int64_t> steps;             // by tensor
+  std::vector<double> rates;              // by group
 
   const CutTensor& tensor(int32_t t) const { return plan.tensors[index(t)]; }
   DType wire() const { return plan.options.wire; }

@@ -101,8 +101,8 @@ struct CallerStep::Parts {
     require_begun(call);
     if (has_looked) return;
     abandon();
-    throw UsageError(
-        cat("a step on the caller's memory: ", call, " must be called after look"));
+    throw UsageError(cat("a step on the caller's memory: ", call,
+                         " must be called after look"));
   }
   void abandon() {
     if (state != State::kUnbound) state = State::kIdle;
@@ -114,7 +114,7 @@ struct CallerStep::Parts {
   void check_rates(std::span<const double> rates) const;
   void skip_collectives();
   // The parts of a captured step.
-  bool begin_replay(const std::vector<CallerGradient>& captured,
+  bool begin_replay(const std::vector<CallerGradient>& recorded,
                     const CallerReplay& replay,
                     std::span<const std::byte> live);
   void update_captured(const CallerReplay& replay);
@@ -176,7 +176,7 @@ void CallerStep::Parts::check_addresses(const CallerMemory& memory) const {
 }
 
 void CallerStep::Parts::check_gradients(std::span<const CallerGradient> given,
-                                      std::span<const int64_t> steps) const {
+                                        std::span<const int64_t> steps) const {
   for (size_t t = 0; t < given.size(); ++t) {
     if (given[t].data == nullptr) continue;
     const CutTensor& tensor = rank.plan.tensors[t];
@@ -205,12 +205,12 @@ void CallerStep::Parts::check_rates(std::span<const double> rates) const {
 }
 
 CallerStep::CallerStep(const StoragePlan& plan, int32_t rank,
-                   std::vector<Engine*> engines, Lanes* lanes)
+                       std::vector<Engine*> engines, Lanes* lanes)
     : parts_(std::make_unique<Parts>(plan, rank, std::move(engines), lanes)) {}
 CallerStep::CallerStep(const StoragePlan& plan, int32_t rank, Engine& engine)
     : CallerStep(plan, rank, std::vector<Engine*>{&engine}, nullptr) {}
 CallerStep::CallerStep(const StoragePlan& plan, int32_t rank,
-                   std::vector<Engine*> engines)
+                       std::vector<Engine*> engines)
     : CallerStep(plan, rank, std::move(engines), nullptr) {}
 CallerStep::CallerStep(const StoragePlan& plan, int32_t rank, Lanes& lanes)
     : CallerStep(plan, rank, std::vector<Engine*>{&lanes.lane(0)}, &lanes) {}
@@ -272,7 +272,8 @@ void CallerStep::set_options(int32_t group, const RuleOptions& changed) {
              old[s].lives == now[s].lives;
     if (!same)
       throw UsageError(cat(
-          "rule ", rule, ": ", changes_of(before.options(), made->facts().options()),
+          "rule ", rule, ": ",
+          changes_of(before.options(), made->facts().options()),
           ": the matrices' owners need other states or fields for that than ",
           "were planned; choose it when the optimizer is made"));
     if (!m.team.empty() &&
@@ -290,8 +291,8 @@ void CallerStep::set_options(int32_t group, const RuleOptions& changed) {
 }
 
 void CallerStep::begin(std::span<const CallerGradient> gradients,
-                     std::span<const int64_t> steps,
-                     std::span<const double> rates) {
+                       std::span<const int64_t> steps,
+                       std::span<const double> rates) {
   CallerRank& rank = parts_->rank;
   parts_->require(Parts::State::kIdle, "begin",
                   "after bind, and after the previous step has ended");
@@ -362,12 +363,12 @@ void CallerStep::run(int32_t number) {
 
 // Sets what a replay's scalars are made from, and counts it. `live`: rates that
 // were read from the device, 8 bytes each.
-bool CallerStep::Parts::begin_replay(const std::vector<CallerGradient>& captured,
-                                   const CallerReplay& replay,
-                                   std::span<const std::byte> live) {
-  rank.gradients = captured;
-  for (size_t t = 0; t < captured.size(); ++t)
-    if (captured[t].data != nullptr)
+bool CallerStep::Parts::begin_replay(
+    const std::vector<CallerGradient>& recorded, const CallerReplay& replay,
+    std::span<const std::byte> live) {
+  rank.gradients = recorded;
+  for (size_t t = 0; t < recorded.size(); ++t)
+    if (recorded[t].data != nullptr)
       rank.steps[t] = static_cast<int64_t>(*replay.counts[t] += 1);
   for (size_t g = 0; g < replay.rates.size(); ++g) {
     const CallerReplay::Rate& rate = replay.rates[g];
@@ -391,7 +392,7 @@ void CallerStep::Parts::update_captured(const CallerReplay& replay) {
 }
 
 void CallerStep::capture(std::span<const CallerGradient> gradients,
-                       const CallerReplay& replay) {
+                         const CallerReplay& replay) {
   Parts& parts = *parts_;
   CallerRank& rank = parts.rank;
   if (rank.plan.world > 1)
@@ -454,8 +455,9 @@ void CallerStep::end() {
   const auto& actions = parts.rank.schedule.actions;
   parts.abandon();
   if (parts.next < actions.size())
-    throw UsageError(cat("a step on the caller's memory: end was called before action ",
-                         parts.next, ", ", quoted(actions[parts.next].label)));
+    throw UsageError(
+        cat("a step on the caller's memory: end was called before action ",
+            parts.next, ", ", quoted(actions[parts.next].label)));
   parts.rank.level_scratch();
 }
 

@@ -73,12 +73,12 @@ struct CallerReplay {
     DType dtype = DType::kFp32;  // of `live`; or kFp64
   };
 
-  std::vector<float*> counts;     // by tensor: its updates so far
-  std::vector<Rate> rates;        // by group
-  int64_t* skipped = nullptr;     // replays that have changed nothing
-  int64_t* refused = nullptr;     // those of them that no longer fit
-  double limit = 0;               // of the gradient's norm; 0: none
-  bool skip = true;               // replays whose gradients are not finite
+  std::vector<float*> counts;  // by tensor: its updates so far
+  std::vector<Rate> rates;     // by group
+  int64_t* skipped = nullptr;  // replays that have changed nothing
+  int64_t* refused = nullptr;  // those of them that no longer fit
+  double limit = 0;            // of the gradient's norm; 0: none
+  bool skip = true;            // replays whose gradients are not finite
 };
 
 class CallerStep {
@@ -150,8 +150,7 @@ class CallerStep {
  private:
   struct Parts;
   CallerStep(const StoragePlan& plan, int32_t rank,
-             std::vector<Engine*> engines,
-           Lanes* lanes);
+             std::vector<Engine*> engines, Lanes* lanes);
   std::unique_ptr<Parts> parts_;
 };
 

@@ -14,17 +14,17 @@ namespace canzona::runtime::caller_step_cuda_test {
 namespace {
 
 StoragePlan gpu_plan(const std::string& rule, const MeshAxes& axes, DType wire,
-                    bool share = false) {
+                     bool share = false) {
   StorageRequest request = storage_request(rule,
-                                         {{"a", {96, 64}},
-                                          {"norm", {100}},
-                                          {"b", {64, 96}},
-                                          {"primes", {37, 23}},
-                                          {"row", {1, 9}},
-                                          {"stack", {3, 24, 16}},
-                                          {"c", {96, 64}},
-                                          {"bias", {7}}},
-                                         axes);
+                                           {{"a", {96, 64}},
+                                            {"norm", {100}},
+                                            {"b", {64, 96}},
+                                            {"primes", {37, 23}},
+                                            {"row", {1, 9}},
+                                            {"stack", {3, 24, 16}},
+                                            {"c", {96, 64}},
+                                            {"bias", {7}}},
+                                           axes);
   for (RuleGroup& group : request.groups)
     if (group.options.contains("device")) group.options["device"] = "cuda";
   request.options.wire = wire;
@@ -53,8 +53,8 @@ class CudaCallerStep : public testing::Test {
 
 TEST_F(CudaCallerStep, RestoresMastersFromRemainders) {
   for (const std::string rule : {"muon", "soap", "adamw"})
-    for (const MeshAxes& axes : {MeshAxes{}, MeshAxes{{0, 2}},
-                                 MeshAxes{{kReplicated, 2}}}) {
+    for (const MeshAxes& axes :
+         {MeshAxes{}, MeshAxes{{0, 2}}, MeshAxes{{kReplicated, 2}}}) {
       StorageRequest request = gpu_plan(rule, axes, DType::kFp32);
       for (CutTensor& t : request.tensors) t.dtype = DType::kBf16;
       const CallerResult wide = run_caller(on_gpu(plan_by_lot(request, 11)));
@@ -202,12 +202,12 @@ TEST_F(CudaCallerStep, HasTheSameBitsWhereRowsTakeTurns) {
                          to_string(wire), ", ", to_string(weights)));
         StorageRequest request =
             storage_request("muon",
-                           {{"qkv", {192, 64}, {96, 48, 48}},
-                            {"like q", {96, 64}},
-                            {"odd", {57, 30}, {48, 9}},
-                            {"short", {72, 32}, {24, 48}},
-                            {"wide", {1024, 320}, {512, 256, 256}}},
-                           {});
+                            {{"qkv", {192, 64}, {96, 48, 48}},
+                             {"like q", {96, 64}},
+                             {"odd", {57, 30}, {48, 9}},
+                             {"short", {72, 32}, {24, 48}},
+                             {"wide", {1024, 320}, {512, 256, 256}}},
+                            {});
         for (const auto& [name, value] : options)
           request.groups[0].options[name] = value;
         request.groups[0].options["device"] = "cuda";
@@ -237,12 +237,12 @@ TEST_F(CudaCallerStep, HasTheSameBitsWhereRanksShareMatrices) {
          {MeshAxes{{0, 4}}, MeshAxes{{kReplicated, 2}, {0, 2}}}) {
       SCOPED_TRACE(cat(rule, ", ", options.size(), " options"));
       StorageRequest request = storage_request(rule,
-                                             {{"a", {96, 264}},
-                                              {"norm", {100}},
-                                              {"b", {264, 64}},
-                                              {"stack", {2, 128, 128}},
-                                              {"primes", {37, 23}}},
-                                             axes);
+                                               {{"a", {96, 264}},
+                                                {"norm", {100}},
+                                                {"b", {264, 64}},
+                                                {"stack", {2, 128, 128}},
+                                                {"primes", {37, 23}}},
+                                               axes);
       for (const auto& [name, value] : options)
         request.groups[0].options[name] = value;
       for (RuleGroup& group : request.groups)
@@ -251,8 +251,7 @@ TEST_F(CudaCallerStep, HasTheSameBitsWhereRanksShareMatrices) {
       request.options.teams = kTeamsAuto;
       const StoragePlan plan = plan_by_lot(request, 3);
       EXPECT_TRUE(std::ranges::any_of(
-          plan.matrices,
-          [](const OwnedMatrix& m) { return !m.team.empty(); }));
+          plan.matrices, [](const OwnedMatrix& m) { return !m.team.empty(); }));
       EXPECT_EQ(difference(run_caller(on_gpu(plan)), whole), "");
     }
 }

@@ -52,7 +52,7 @@ std::vector<Layout> layouts() {
 }
 
 StorageRequest request_on(const Layout& layout, const std::string& rule,
-                         DType wire) {
+                          DType wire) {
   std::vector<NamedShape> tensors = small_tensors();
   if (rule == "adamw")
     for (NamedShape& tensor : tensors) tensor.splits.clear();
@@ -99,7 +99,7 @@ TEST_P(EveryRule, HasOneResultPerWireOnEveryLayout) {
       StorageRequest request = request_on(layout, GetParam(), DType::kBf16);
       refresh_often(request);
       const CallerTrial trial{.plan = make_storage_plan(request),
-                            .threads = threads};
+                              .threads = threads};
       const CallerResult result = run_caller(trial);
       if (expected.values.empty()) expected = result;
       EXPECT_EQ(difference(result, expected), "");
@@ -286,11 +286,11 @@ TEST(CallerStep, HasTheSameBitsOnADeviceThatWorksLater) {
     for (const Layout& layout : layouts())
       for (const DType wire : {DType::kFp32, DType::kBf16}) {
         SCOPED_TRACE(cat(rule, ", ", layout.name));
-        CallerTrial trial{.plan = plan_by_lot(request_on(layout, rule, wire),
-                                              3),
-                        .steps = 3,
-                        .bf16_gradients = layout.axes.size() == 1,
-                        .clip = 0.5};
+        CallerTrial trial{
+            .plan = plan_by_lot(request_on(layout, rule, wire), 3),
+            .steps = 3,
+            .bf16_gradients = layout.axes.size() == 1,
+            .clip = 0.5};
         const CallerResult expected = run_caller(trial);
         trial.two_engines = layout.axes.size() != 1;
         LateDevice device({.seed = 5, .eagerness = 0.3});

@@ -51,18 +51,18 @@ std::vector<Layout> layouts() {
 }
 
 StorageRequest request_on(const Layout& layout, const Shared& shared,
-                         DType wire) {
+                          DType wire) {
   // Strips are wide.
   const int64_t n = shared.options.contains("strips") ? 264 : 40;
   StorageRequest request = storage_request(shared.rule,
-                                         {{"a", {12, n}},
-                                          {"norm", {13}},
-                                          {"b", {n, 12}},
-                                          {"primes", {7, 5}},
-                                          {"stack", {2, 16, n}},
-                                          {"qkv", {24, n}, {8, 16}},
-                                          {"c", {12, n}}},
-                                         layout.axes);
+                                           {{"a", {12, n}},
+                                            {"norm", {13}},
+                                            {"b", {n, 12}},
+                                            {"primes", {7, 5}},
+                                            {"stack", {2, 16, n}},
+                                            {"qkv", {24, n}, {8, 16}},
+                                            {"c", {12, n}}},
+                                           layout.axes);
   for (const auto& [name, value] : shared.options)
     request.groups[0].options[name] = value;
   request.options.wire = wire;
@@ -91,7 +91,7 @@ TEST_P(SharedMatrices, HaveTheBitsOfWholeOnesOnEveryLayout) {
       StorageRequest request = request_on(layout, GetParam(), DType::kFp32);
       request.options.teams = kTeamsAuto;
       CallerTrial trial{.plan = without_phases(plan_by_lot(request, seed)),
-                      .threads = seed == 2 ? 2 : 0};
+                        .threads = seed == 2 ? 2 : 0};
       EXPECT_GE(num_shared(trial.plan), 3);
       if (expected.values.empty()) expected = reference(trial);
       EXPECT_EQ(difference(run_caller(trial), expected), "");

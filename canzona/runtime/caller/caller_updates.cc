@@ -87,8 +87,8 @@ CallerUpdates::Room& CallerUpdates::room_of(const Engine& engine) {
 }
 
 void CallerUpdates::add_shard(Room& room, int32_t t, const Dims& whole,
-                            int64_t at, int64_t count,
-                            const RowGroups& groups) const {
+                              int64_t at, int64_t count,
+                              const RowGroups& groups) const {
   Run* states = room.states.data() + room.shards.size() * kMostShardStates;
   room.shards.push_back(rank_.stored_shard(t, whole, at, count, states));
   const Run gradient = rank_.stored_gradient(t, at);
@@ -224,7 +224,7 @@ int64_t CallerUpdates::group_rows(const UpdateBatch& batch) const {
 }
 
 void CallerUpdates::step_whole(Engine& engine, const UpdateBatch& batch,
-                             int64_t begin, int64_t end) {
+                               int64_t begin, int64_t end) {
   const Arena::Scope scope(engine.arena());
   Room& room = room_of(engine);
   room.clear();
@@ -292,7 +292,7 @@ void CallerUpdates::lay_out_here() {
 }
 
 void CallerUpdates::step_by_stages(Engine& engine, const MatrixBatch& batch,
-                                 int64_t begin, int64_t end) const {
+                                   int64_t begin, int64_t end) const {
   const Arena::Scope scope(engine.arena());
   const size_t b = index(batch.planned - rank_.schedule.local().data());
   const Run slot{engine.arena().take(slot_elements_[b] * size_of(rank_.wire())),
@@ -330,7 +330,7 @@ std::vector<CallerUpdates::Chunk> CallerUpdates::chunks_of(
 
 // Lanes process chunks; a device processes all tensors at once.
 void CallerUpdates::update_elements(const std::vector<ElementTensor>& tensors,
-                                  const std::vector<Chunk>& chunks) {
+                                    const std::vector<Chunk>& chunks) {
   rank_.guarded([&] {
     if (!rank_.is_immediate) return update_together(tensors);
     rank_.for_each(std::ssize(chunks), [&](Engine& lane, int64_t i) {

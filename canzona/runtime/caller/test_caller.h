@@ -62,7 +62,7 @@ struct CallerTrial {
 // Whole tensors by name: weights, and states as "momentum of w".
 struct CallerResult {
   std::map<std::string, std::vector<uint32_t>> values;  // bits
-  std::vector<CallerOutcome> outcomes;                    // by step
+  std::vector<CallerOutcome> outcomes;                  // by step
 };
 
 inline float caller_weight(int32_t tensor, int64_t i) {
@@ -85,8 +85,7 @@ inline float from_bf16_bits(uint16_t value) {
 
 // Element i of a whole tensor.
 inline float caller_gradient(const CallerTrial& trial, int32_t tensor,
-                             int64_t step,
-                           int64_t i) {
+                             int64_t step, int64_t i) {
   if (i == 0 && trial.bad)
     if (const auto number = trial.bad(tensor, step)) return *number;
   if (trial.gradient) return trial.gradient(tensor, step, i);
@@ -97,8 +96,7 @@ inline float caller_gradient(const CallerTrial& trial, int32_t tensor,
 
 // Calls work(index in the whole tensor, index in the rank's storage).
 template <class Work>
-void for_each_stored(const CutTensor& tensor, int32_t rank,
-                     const Work& work) {
+void for_each_stored(const CutTensor& tensor, int32_t rank, const Work& work) {
   int64_t at = 0;
   for (const Box& box : tensor.stored[index(rank)]) {
     std::vector<int64_t> place(box.count.size(), 0);
@@ -214,15 +212,15 @@ class CallerDriver {
       const std::vector<float> weights = stored_weights(t);
       put(result, mutex, tensor.name, t, weights, nullptr);
       if (tensor.dtype == DType::kBf16)
-        put(result, mutex, cat("master of ", tensor.name), t,
-            stored_masters(t), nullptr);
+        put(result, mutex, cat("master of ", tensor.name), t, stored_masters(t),
+            nullptr);
     }
     for (const ScheduledState& state : step_->schedule().states) {
       const std::string& name = plan_.tensors[index(state.tensor)].name;
-      const std::vector<float> values =
-          memory_->get<float>(reinterpret_cast<std::byte*>(
-                                  bound_.states[index(state.memory)] + state.at),
-                              state.elements());
+      const std::vector<float> values = memory_->get<float>(
+          reinterpret_cast<std::byte*>(bound_.states[index(state.memory)] +
+                                       state.at),
+          state.elements());
       if (state.matrix < 0) {
         put(result, mutex, cat(state.name, " of ", name), state.tensor, values,
             &state);
@@ -258,7 +256,8 @@ class CallerDriver {
                         .shape = state.shape,
                         .dtype = "fp32",
                         .initially = state.initially},
-                       run_of(bound_.states[index(state.memory)] + state.at), 1);
+                       run_of(bound_.states[index(state.memory)] + state.at),
+                       1);
     bound_.slots = memory_->zeros(schedule.slot_elements).data;
     bound_.rooms = memory_->zeros(schedule.room_bytes / 4).data;
     bound_.numbers = reinterpret_cast<int64_t*>(
@@ -325,11 +324,10 @@ class CallerDriver {
 
   void upload_gradient(int32_t t, int64_t step) {
     std::vector<float> values(index(stored(t)));
-    for_each_stored(plan_.tensors[index(t)], world_.rank(),
-                    [&](int64_t whole, int64_t at) {
-                      values[index(at)] = caller_gradient(trial_, t, step,
-                                                          whole);
-                    });
+    for_each_stored(
+        plan_.tensors[index(t)], world_.rank(), [&](int64_t whole, int64_t at) {
+          values[index(at)] = caller_gradient(trial_, t, step, whole);
+        });
     if (!trial_.bf16_gradients)
       return upload(gradients_[index(t)].data, values);
     std::vector<uint16_t> narrow;

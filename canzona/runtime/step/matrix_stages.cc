@@ -195,7 +195,7 @@ namespace {
 // Returns the element of the slot at which matrices lie whole, one after
 // another, as fp32; -1 if they do not.
 int64_t whole_at(const MatrixBatch& batch, int64_t begin, int64_t end,
-                 std::vector<SlotRectangle> SlotMatrix::* list, DType dtype) {
+                 std::vector<SlotRectangle> SlotMatrix::*list, DType dtype) {
   const Dims& dims = batch.planned->dims;
   int64_t first = -1;
   for (int64_t i = begin; i < end; ++i) {
@@ -220,7 +220,7 @@ void MatrixStages::transform_part(Engine& engine, const MatrixBatch& batch,
   const Dims& dims = batch.planned->dims;
   const int64_t cols = dims[1], each = dims[0] * cols, count = end - begin;
   const size_t num = num_fields(batch.planned->members[index(begin)]);
-  const auto first = [&](std::vector<SlotRectangle> SlotMatrix::* list) {
+  const auto first = [&](std::vector<SlotRectangle> SlotMatrix::*list) {
     return batch.is_here ? whole_at(batch, begin, end, list, slot.dtype) : -1;
   };
   const int64_t fields_at = first(&SlotMatrix::rectangles);

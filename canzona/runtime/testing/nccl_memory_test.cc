@@ -134,8 +134,7 @@ TEST(NcclMemory, HoldsWhatTeamsExchangeAndAddsNoCommunicator) {
 
 TEST(NcclMemory, MayBePlain) {
   const LateTrial trial{.plan = small_plan(toy_model(), {.mesh = "dp=2,tp=2"})};
-  EXPECT_EQ(run_on_stub(trial, {.plain_memory = true}),
-            run_late_trial(trial));
+  EXPECT_EQ(run_on_stub(trial, {.plain_memory = true}), run_late_trial(trial));
   EXPECT_EQ(take_stub_memory_use().num_registered, 0);
 }
 

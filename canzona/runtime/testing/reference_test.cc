@@ -120,8 +120,8 @@ TEST(Reference, EverySplit) {
 }
 
 TEST(Reference, HeadsOfColumns) {
-  for (const std::string preset : {"normuon", "nanochat", "nvidia-namo",
-                                   "nvidia-adamuon", "muonh"})
+  for (const std::string preset :
+       {"normuon", "nanochat", "nvidia-namo", "nvidia-adamuon", "muonh"})
     for (const std::string mesh : {"dp=3", "dp=2,tp=4"})
       expect_reference({{.mesh = mesh,
                          .rule = "muon",

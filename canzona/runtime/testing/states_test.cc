@@ -122,8 +122,8 @@ TEST_P(StatesOfRule, OfMastersGoOnInTheOtherForm) {
                     .master = form};
   };
   constexpr MasterForm kForms[] = {MasterForm::kFp32, MasterForm::kRemainder};
-  const TrialResult straight = run_trial(
-      {.plan = small_plan(toy_moe(), wish(kForms[0])), .steps = 4});
+  const TrialResult straight =
+      run_trial({.plan = small_plan(toy_moe(), wish(kForms[0])), .steps = 4});
   for (const MasterForm first : kForms)
     for (const MasterForm then : kForms) {
       SCOPED_TRACE(cat(to_string(first), " ", to_string(then)));

@@ -225,8 +225,8 @@ TEST(StageTables, SplitAndJoinMastersAlike) {
   for (int64_t count : {0, 1, 7, 16, 31, 100}) {
     std::vector<float> masters = numbers<float>(count, 5);
     for (size_t i = 0; i < masters.size(); i += 3)
-      masters[i] = std::bit_cast<float>(std::bit_cast<uint32_t>(masters[i]) |
-                                        0x8000U);
+      masters[i] =
+          std::bit_cast<float>(std::bit_cast<uint32_t>(masters[i]) | 0x8000U);
     for (const StageTable* table : usable_stages()) {
       std::vector<uint16_t> weights(masters.size()), rest(masters.size());
       std::vector<uint16_t> rounded(masters.size());

@@ -457,11 +457,10 @@ class PlainAlgebra final : public CudaAlgebra {
     const int64_t apart = each + (to.skips == nullptr ? 0 : *to.skips);
     const int64_t bytes = size_of(dtype_);
     for (int64_t at = 0, there = 0; at < all; at += each, there += apart)
-      engine_.apply({to.data + there * bytes, to.dtype},
-                    {update.data + at * bytes, update.dtype}, *store.apply,
-                    each,
-                    store.rounded == nullptr ? nullptr
-                                             : store.rounded[i] + there);
+      engine_.apply(
+          {to.data + there * bytes, to.dtype},
+          {update.data + at * bytes, update.dtype}, *store.apply, each,
+          store.rounded == nullptr ? nullptr : store.rounded[i] + there);
   }
 };
 

@@ -130,9 +130,11 @@ __global__ void __launch_bounds__(kThreads)
     for (int r = 0; r < kRounds; ++r) {
       const uint32_t i =
           part * kPerBlock + (r * kThreads + threadIdx.x) * kGroup;
-      chunk.read(u[r], [&](int64_t p) { return at.grad(p); }, i, vector);
+      chunk.read(
+          u[r], [&](int64_t p) { return at.grad(p); }, i, vector);
       if (at.momenta != nullptr)
-        chunk.read(b[r], [&](int64_t p) { return at.momentum(p); }, i, vector);
+        chunk.read(
+            b[r], [&](int64_t p) { return at.momentum(p); }, i, vector);
     }
     blend_groups(source, at, b, u);
     total = add_groups<kPeak>(total, u, peak);

@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(kThreads)
   const float value =
       to.scalars == nullptr ? o : WeightScalars::load(to.scalars).apply(*p, o);
   *p = value;
-  if (to.copies != nullptr) 
+  if (to.copies != nullptr)
     to.copies[matrix][there] = weight_of_master(__float_as_uint(value));
 }
 

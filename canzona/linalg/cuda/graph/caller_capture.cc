@@ -119,9 +119,8 @@ CallerCapture::Recorded CallerCapture::run_dry(
     throw UsageError(
         "captured work needs more scratch memory than earlier work; do the "
         "same work once before it is captured");
-  return {recording.signature(),
-          std::make_unique<ReplayedMemory>(recording.scalars(),
-                                           recording.tables())};
+  return {recording.signature(), std::make_unique<ReplayedMemory>(
+                                     recording.scalars(), recording.tables())};
 }
 
 void CallerCapture::record(const Recorded& recorded,
@@ -150,8 +149,8 @@ void CallerCapture::issue(cudaStream_t stream) {
   };
   order(stream, beside_);
   for (size_t i = 0; i < work_.reads.size(); ++i)
-    read_back(told_ + i * kReadBytes, work_.reads[i].from,
-              work_.reads[i].bytes, beside_);
+    read_back(told_ + i * kReadBytes, work_.reads[i].from, work_.reads[i].bytes,
+              beside_);
   check_cuda(cudaLaunchHostFunc(beside_, begin_replay, address_),
              "cudaLaunchHostFunc");
   then_.memory->copy(beside_);

@@ -142,8 +142,7 @@ __device__ inline void store_float(float sum, const PortableArgs& args,
     value = WeightScalars::load(args.floats.scalars).apply(out, value);
   out = value;
   if (args.floats.copies != nullptr)
-    args.floats.copies[matrix][at] =
-        weight_of_master(__float_as_uint(value));
+    args.floats.copies[matrix][at] = weight_of_master(__float_as_uint(value));
 }
 
 template <bool kBf16>
