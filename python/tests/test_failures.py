@@ -11,6 +11,7 @@ from torch import nn
 
 import canzona
 import layouts
+from canzona import _layout
 from conftest import errors, run_ranks, spawn
 from layouts import sharded
 
@@ -101,7 +102,7 @@ def factors_not_finite():
     )
     layouts.steps(model, optimizer, 1, 2)
     layouts.set_gradients(model, 3)
-    layouts._layout.local(model.up.weight.grad).fill_(float("nan"))
+    _layout.local(model.up.weight.grad).fill_(float("nan"))
     owner = next(
         row["owner"]
         for row in optimizer.plan.audit

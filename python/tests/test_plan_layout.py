@@ -39,9 +39,10 @@ _KINDS = {
 }
 
 
-def _module(name, shape):
+def _module(path, shape):
     """An empty module of the class that models have under this name."""
-    kind = _KINDS.get(name, nn.Linear if len(shape) == 2 else Other)
+    is_linear = len(shape) == 2 and "patch_embed" not in path  # a convolution
+    kind = _KINDS.get(path[-1], nn.Linear if is_linear else Other)
     if kind is nn.Embedding:
         return kind(1, 1)
     module = kind.__new__(kind)
@@ -58,7 +59,7 @@ def build(tensors, device="cpu"):
         for depth, part in enumerate(path):
             if part not in at._modules:
                 is_last = depth + 1 == len(path)
-                below = _module(part, shape) if is_last else Other()
+                below = _module(path, shape) if is_last else Other()
                 at.add_module(part, below)
             at = at._modules[part]
         if isinstance(at, nn.Conv1d):
