@@ -61,7 +61,7 @@ left it; only owners and rounds are chosen. Two ranks with half of a matrix each
 // With `--zero auto`: the strategy of the best plan.
 constexpr const char* kAnyStrategy = "any";
 
-// What takes time.
+// Progress is shown under this name.
 constexpr const char* kWeighing = "planning and predicting sizes of ZeRO";
 
 // The report compares the plan with this strategy.

@@ -1,5 +1,5 @@
-// What every fp32 number must satisfy as a master, by definitions that share no
-// code with base/master_bits.h.
+// Checks an fp32 number as a master by definitions that share no code with
+// base/master_bits.h.
 #pragma once
 
 #include <gtest/gtest.h>

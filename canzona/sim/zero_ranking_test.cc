@@ -115,8 +115,8 @@ TEST_F(RankSizes, ACapOneByteTooSmall) {
     EXPECT_EQ(row.fits(), row.memory_bytes() < best.memory_bytes());
 }
 
-// What cannot fit is not planned; what nothing fits in names the nearest and a
-// cure.
+// Sizes that cannot fit are not planned. If none fits, the answer names the
+// nearest and a cure.
 TEST_F(RankSizes, NothingFitsInOneByte) {
   const ZeroRanking none = rank("dp=4", 1);
   EXPECT_FALSE(none.answer.is_found());

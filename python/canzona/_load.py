@@ -522,7 +522,7 @@ def _load_one(
 def _load_master(
     run: Run, i: int, p: torch.Tensor, values: dict[str, Any]
 ) -> None:
-    """Of either form, into either. Remainders wait for their weights."""
+    """Takes a master of either form into either; remainders wait for weights."""
     kept = run.masters[i]
     assert kept is not None
     run.accept_weights(i)

@@ -52,6 +52,10 @@ from ._warn import warn
 
 _log = logging.getLogger("canzona")
 
+# A copy takes these attributes along.
+_COPIED = """_config _given _replicated _replicas _routes _asleep _joined _warned
+    defaults param_groups""".split()
+
 
 class MatrixOptimizer(QkClip):
     """What the optimizers of canzona.optim have in common."""
@@ -291,31 +295,13 @@ class MatrixOptimizer(QkClip):
         self, names: Sequence[str], groups: list[dict[str, Any]]
     ) -> dict[str, Any]:
         """What all ranks of a plan must have alike beside their parameters."""
-        about = {
-            k: self._config.get(k)
-            for k in (
-                "wire",
-                "master",
-                "share_states",
-                "teams",
-                "clip_norm",
-                "nonfinite",
-                "capacity_bytes",
-                "ranks_per_node",
-                "links",
-                "flatten",
-            )
+        return {
+            **_options.in_common(self._config, self.param_groups),
+            "groups": groups,
+            "version": load("cpu").version(),
+            "splits": [self._routes[n].splits for n in names],
+            "in_group": self._group_numbers(),
         }
-        cost = self._config.get("cost")  # pickles may be older
-        about.update(
-            groups=groups,
-            cost=cost and cost.identity,
-            version=load("cpu").version(),
-            rates=_options.rates(self.param_groups),
-            splits=[self._routes[n].splits for n in names],
-            in_group=self._group_numbers(),
-        )
-        return about
 
     def _world(self) -> Among | None:
         """Who plans: the ranks of the last plan, if there was one, or those of
@@ -593,19 +579,7 @@ class MatrixOptimizer(QkClip):
                 "an optimizer with layout= or group= cannot be copied; make "
                 "another one and load this one's state_dict()"
             )
-        kept = (
-            "_config",
-            "_given",
-            "_replicated",
-            "_replicas",
-            "_routes",
-            "_asleep",
-            "_joined",
-            "_warned",
-            "defaults",
-            "param_groups",
-        )
-        state = {k: self.__dict__[k] for k in kept}
+        state = {k: self.__dict__[k] for k in _COPIED}
         state["_saved"] = _checkpoint.keep(self)
         with contextlib.suppress(UsageError):  # a copy has no model to look in
             state["_heads"] = self._found_heads()

@@ -280,6 +280,23 @@ def rates(groups: Sequence[Mapping[str, Any]]) -> list[float]:
     return found
 
 
+# Options of an optimizer that all of its ranks must have alike.
+_ALIKE = """wire master share_states teams clip_norm nonfinite capacity_bytes
+    ranks_per_node links flatten""".split()
+
+
+def in_common(
+    config: Mapping[str, Any], groups: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """What ranks compare of the options that a script gave."""
+    cost = config.get("cost")  # pickles may be older
+    return {
+        **{k: config.get(k) for k in _ALIKE},
+        "cost": cost and cost.identity,
+        "rates": rates(groups),
+    }
+
+
 def text(value: Any) -> str:
     """A value as options of rules are written."""
     if isinstance(value, bool):

@@ -371,7 +371,7 @@ ALONE = {
     "state",
     "zero_grad",
 }
-# Its own exchange carries errors (test_heads.py).
+# Its own exchange carries errors (test_qk_clip.py).
 BY_ITSELF = {"clip_qk"}
 # Of these only the first use, which makes the plan, is everybody's.
 FIRST = {"plan"}

@@ -76,8 +76,7 @@ def one_fault(bench, rank, place, kind, statuses, words=(), more=(),
         started.wait_for(word)
     if not started.watched:
         require(status != 0, "ended with", status, "\n", started.text())
-        said = errors_of(started)
-        return started.ended - said[0][0]
+        return started.ended - errors_of(started)[0][0]
     own = [end.status for end in started.ends if end.rank == rank]
     require(own != [], f"rank {rank}", UNTOLD, "\n", started.text())
     require(own == [statuses[0]], f"rank {rank} ended with", own, "\n",

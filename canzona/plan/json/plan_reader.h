@@ -67,8 +67,8 @@ auto naming_file(const std::string& where, const Read& read) {
   }
 }
 
-// Where the members of a plan file stand. Versions 1 and 2 had them all in the
-// root, and formats of their own for our own layouts and given storage.
+// Points to the sections of a plan file. Versions 1 and 2 had all members in
+// the root, and formats of their own for our own layouts and given storage.
 struct PlanSections {
   const Json* request = nullptr;
   const Json* storage = nullptr;

@@ -190,7 +190,7 @@ void StepMaker::add_team_exchange(int32_t round, const TransformStage& stage) {
   table.target.first += team.room;
   ScheduleEntry entry = exchange(stage.purpose, round, table);
   finish_team(of, stage, entry);
-  // What is passed on has to be there.
+  // A member passes on only sums that have arrived.
   if (stage.purpose == Purpose::kTeamPasses && !settings_.is_ordered)
     entry.after = std::exchange(team.open, {});
   const int32_t number = add(std::move(entry));

@@ -257,7 +257,12 @@ void CallerStep::set_options(int32_t group, const RuleOptions& changed) {
     throw UsageError(
         cat("group ", group, "; expected 0 to ", rank.rules.size() - 1));
   RuleOptions options = rank.options[index(group)];
-  for (const auto& [name, value] : changed) options[name] = value;
+  for (const auto& [name, value] : changed) {
+    if (name == "device" && value != rank.lead.kind())
+      throw UsageError(cat("option device=", value, ": this step runs on ",
+                           rank.lead.kind()));
+    options[name] = value;
+  }
   const std::string& rule = rank.plan.groups[index(group)].rule;
   auto made = make_rule(rule, options, DType::kFp32, rank.lead.kind());
   const RuleFacts& before = rank.rules[index(group)]->facts();

@@ -263,6 +263,8 @@ TEST(CallerStep, TakesOptionsForTheStepsToCome) {
     EXPECT_THROW(driver.step().set_options(0, {{"weight_decoy", "0.5"}}),
                  UsageError);
     EXPECT_THROW(driver.step().set_options(2, {}), UsageError);
+    EXPECT_THROW(driver.step().set_options(0, {{"device", "cuda"}}),
+                 UsageError);
     driver.make_gradients(1);
     driver.run(0.1);
     CallerResult changed;
